@@ -1,0 +1,98 @@
+package abi
+
+import "encoding/json"
+
+// Version is the value of a manifest's "abi" member.
+const Version = "carrel/v1"
+
+// Manifest is what a module declares about itself. It is decoded strictly by
+// the host: unknown, duplicate or differently cased members are faults. A
+// Manifest in memory is complete: defaults are filled in.
+type Manifest struct {
+	ABI                string           `json:"abi"`
+	Name               string           `json:"name"`
+	Version            string           `json:"version"`
+	Description        string           `json:"description,omitempty"`
+	Services           []Service        `json:"services,omitempty"`
+	DefaultMemoryID    *DefaultMemoryID `json:"defaultMemoryId,omitempty"`
+	AllowDefaultIDLeak bool             `json:"allowDefaultIdLeak,omitempty"`
+	Capabilities       Capabilities     `json:"capabilities"`
+}
+
+// Service is an AI service: a named group of methods with a scope.
+type Service struct {
+	Name          string   `json:"name"`
+	Description   string   `json:"description,omitempty"`
+	Scope         string   `json:"scope"` // request, session or application
+	SystemMessage string   `json:"systemMessage,omitempty"`
+	Methods       []Method `json:"methods"`
+}
+
+// Method is what a client calls.
+type Method struct {
+	Name          string          `json:"name"`
+	Kind          string          `json:"kind"` // chat
+	Description   string          `json:"description,omitempty"`
+	Params        json.RawMessage `json:"params"`
+	Output        json.RawMessage `json:"output"`
+	SystemMessage string          `json:"systemMessage,omitempty"`
+	UserMessage   string          `json:"userMessage,omitempty"`
+	// UserParam is derived, not declared: the single string param that is the
+	// user message when UserMessage is empty.
+	UserParam string `json:"-"`
+	// MemoryID names the string param that holds the memory id, or is empty.
+	MemoryID string `json:"memoryId,omitempty"`
+	// MemoryIDRequired is derived: the memory id param is a required one.
+	MemoryIDRequired bool   `json:"-"`
+	Model            string `json:"model"`
+	Generation
+	Window Window `json:"window"`
+}
+
+// Generation holds a chat method's options for the model. A nil field leaves
+// the choice to the provider.
+type Generation struct {
+	Temperature     *float64 `json:"temperature,omitempty"` // 0 to 2
+	TopP            *float64 `json:"topP,omitempty"`        // 0 to 1
+	MaxOutputTokens *int     `json:"maxOutputTokens,omitempty"`
+	Stop            []string `json:"stop,omitempty"`
+	Seed            *int64   `json:"seed,omitempty"`
+	ReasoningEffort string   `json:"reasoningEffort,omitempty"`
+}
+
+// Window bounds what of a history is sent to the model.
+type Window struct {
+	Type string `json:"type"` // messages
+	Max  int    `json:"max"`
+}
+
+// DefaultMemoryID is a plugin's own provider of default memory ids.
+type DefaultMemoryID struct {
+	From     string `json:"from"` // "header:NAME" or "subject"
+	Priority int    `json:"priority"`
+}
+
+// Capabilities is what a plugin asks to be allowed.
+type Capabilities struct {
+	Models []string `json:"models,omitempty"`
+}
+
+// The values of Service.Scope.
+const (
+	ScopeRequest     = "request"
+	ScopeSession     = "session"
+	ScopeApplication = "application"
+)
+
+// KindChat is the Method.Kind whose pipeline the host runs by itself.
+const KindChat = "chat"
+
+// WindowMessages is the Window.Type that counts messages.
+const WindowMessages = "messages"
+
+// The values of DefaultMemoryID.From: FromSubject, or FromHeader followed by
+// a header name.
+const (
+	FromSubject = "subject"
+	FromHeader  = "header:"
+)

@@ -1,0 +1,168 @@
+package carrel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/carrelhost/carrel/abi"
+)
+
+// TenantID names a tenant: ^[a-z][a-z0-9-]{0,62}$.
+type TenantID string
+
+// PluginName names a plugin inside its tenant: ^[a-z][a-z0-9-]{0,62}$.
+type PluginName string
+
+// ServiceName is a service's fully qualified name: dotted identifiers, at most
+// abi.MaxServiceNameBytes.
+type ServiceName string
+
+// MethodName names a method of a service: ^[A-Za-z_][A-Za-z0-9_]{0,62}$.
+type MethodName string
+
+// Digest names a plugin version: the SHA-256 of the stored module's bytes.
+type Digest [sha256.Size]byte
+
+var (
+	slug       = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+	dotted     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+	digestText = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// ParseTenantID is the only way an outside string becomes a TenantID. Its
+// error has code bad_request.
+func ParseTenantID(s string) (TenantID, error) {
+	if !slug.MatchString(s) {
+		return "", Fail("carrel.ParseTenantID", abi.BadRequest,
+			"a tenant's name is a small letter, then up to 62 small letters, digits or hyphens")
+	}
+	return TenantID(s), nil
+}
+
+// ParsePluginName is the only way an outside string becomes a PluginName. Its
+// error has code bad_request.
+func ParsePluginName(s string) (PluginName, error) {
+	if !slug.MatchString(s) {
+		return "", Fail("carrel.ParsePluginName", abi.BadRequest,
+			"a plugin's name is a small letter, then up to 62 small letters, digits or hyphens")
+	}
+	return PluginName(s), nil
+}
+
+// ParseServiceName is the only way an outside string becomes a ServiceName.
+// Its error has code bad_request.
+func ParseServiceName(s string) (ServiceName, error) {
+	if len(s) > abi.MaxServiceNameBytes || !dotted.MatchString(s) {
+		return "", Fail("carrel.ParseServiceName", abi.BadRequest, fmt.Sprintf(
+			"a service's name is identifiers joined by dots, at most %d bytes, such as com.acme.MyChat", abi.MaxServiceNameBytes))
+	}
+	return ServiceName(s), nil
+}
+
+// ParseMethodName is the only way an outside string becomes a MethodName. Its
+// error has code bad_request.
+func ParseMethodName(s string) (MethodName, error) {
+	if !identifier.MatchString(s) {
+		return "", Fail("carrel.ParseMethodName", abi.BadRequest,
+			"a method's name is a letter or underscore, then up to 62 letters, digits or underscores")
+	}
+	return MethodName(s), nil
+}
+
+// DigestOf returns the digest of a module's stored bytes.
+func DigestOf(module []byte) Digest { return sha256.Sum256(module) }
+
+// ParseDigest is the only way an outside string becomes a Digest: 64 small
+// hexadecimal digits. Its error has code bad_request.
+func ParseDigest(s string) (Digest, error) {
+	var d Digest
+	if !digestText.MatchString(s) {
+		return d, Fail("carrel.ParseDigest", abi.BadRequest, "a digest is 64 small hexadecimal digits")
+	}
+	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
+		return Digest{}, fmt.Errorf("decode digest: %w", err)
+	}
+	return d, nil
+}
+
+// String returns the digest as 64 hexadecimal digits.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// VersionRef picks a version of a plugin: by digest, by its number n (1 is
+// the first), or, as the zero value, the active one.
+type VersionRef struct {
+	Digest Digest
+	N      int
+}
+
+// IsActive reports whether the reference is to the active version.
+func (r VersionRef) IsActive() bool { return r == VersionRef{} }
+
+// ParseVersionRef reads a digest or a version number. Its error has code
+// bad_request.
+func ParseVersionRef(s string) (VersionRef, error) {
+	if digestText.MatchString(s) {
+		d, err := ParseDigest(s)
+		return VersionRef{Digest: d}, err
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || strconv.Itoa(n) != s {
+		return VersionRef{}, Fail("carrel.ParseVersionRef", abi.BadRequest,
+			"a version is its digest (64 hexadecimal digits) or its number, from 1")
+	}
+	return VersionRef{N: n}, nil
+}
+
+// Address names a service method: plugin[@version]/Service.method.
+type Address struct {
+	Plugin  PluginName
+	Version VersionRef
+	Service ServiceName
+	Method  MethodName
+}
+
+// String returns the address without its version, as histories and messages
+// show it.
+func (a Address) String() string {
+	return string(a.Plugin) + "/" + string(a.Service) + "." + string(a.Method)
+}
+
+// ParsePluginRef reads plugin or plugin@version. Its error has code
+// bad_request.
+func ParsePluginRef(s string) (PluginName, VersionRef, error) {
+	name, version, has := strings.Cut(s, "@")
+	p, err := ParsePluginName(name)
+	if err != nil || !has {
+		return p, VersionRef{}, err
+	}
+	ref, err := ParseVersionRef(version)
+	return p, ref, err
+}
+
+// ParseAddress reads plugin[@version]/Service.method; the last dot parts
+// service from method. Its error has code bad_request.
+func ParseAddress(s string) (Address, error) {
+	plugin, rest, ok := strings.Cut(s, "/")
+	dot := strings.LastIndexByte(rest, '.')
+	if !ok || dot < 0 {
+		return Address{}, Fail("carrel.ParseAddress", abi.BadRequest,
+			"an address is plugin/Service.method, such as nice-and-mean/com.acme.MyChat.chat")
+	}
+	var a Address
+	var err error
+	if a.Plugin, a.Version, err = ParsePluginRef(plugin); err != nil {
+		return Address{}, err
+	}
+	if a.Service, err = ParseServiceName(rest[:dot]); err != nil {
+		return Address{}, err
+	}
+	if a.Method, err = ParseMethodName(rest[dot+1:]); err != nil {
+		return Address{}, err
+	}
+	return a, nil
+}
