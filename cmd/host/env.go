@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+// env is everything that a command may touch outside its arguments.
+type env struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	vars           map[string]string // environment variables
+	colour         bool              // stdout is a terminal that takes colours
+}
+
+// processEnv is the environment of this process.
+func processEnv() env {
+	vars := map[string]string{}
+	for _, kv := range os.Environ() {
+		if name, value, ok := strings.Cut(kv, "="); ok {
+			vars[name] = value
+		}
+	}
+	return env{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, vars: vars,
+		colour: term.IsTerminal(int(os.Stdout.Fd())) && vars["NO_COLOR"] == "" && vars["TERM"] != "dumb",
+	}
+}
+
+func (e env) getenv(name string) string { return e.vars[name] }
+
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
+// second one ends the process at once, as it would without us.
+func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

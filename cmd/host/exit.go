@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"net"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+)
+
+// The exit codes of every command.
+const (
+	exitOK = iota
+	exitFailed
+	exitUsage
+	exitUnreachable
+	exitForbidden
+	exitNotFound
+	exitInvalid
+	exitBusy
+	exitCallFailed
+)
+
+const exitHelp = `Exit codes:
+  0  done
+  1  failed for a reason of its own (a file, the host's fault)
+  2  wrong usage
+  3  the host does not answer
+  4  the key is unknown or may not do this
+  5  not found
+  6  the input is invalid, or over a limit
+  7  busy, over a quota, or shutting down: try again later
+  8  the model or the plugin failed, or the call took too long`
+
+// exits is total over abi.Codes.
+var exits = map[abi.Code]int{
+	abi.Internal:               exitFailed,
+	abi.MalformedJSON:          exitInvalid,
+	abi.BadRequest:             exitInvalid,
+	abi.Unauthenticated:        exitForbidden,
+	abi.Forbidden:              exitForbidden,
+	abi.NotFound:               exitNotFound,
+	abi.MethodNotAllowed:       exitInvalid,
+	abi.UnsupportedMediaType:   exitInvalid,
+	abi.WrongHost:              exitForbidden,
+	abi.TooLarge:               exitInvalid,
+	abi.InvalidParams:          exitInvalid,
+	abi.InvalidMemoryID:        exitInvalid,
+	abi.InvalidManifest:        exitInvalid,
+	abi.InvalidModule:          exitInvalid,
+	abi.UnknownImport:          exitInvalid,
+	abi.LimitExceeded:          exitInvalid,
+	abi.DefaultIDLeak:          exitInvalid,
+	abi.ContextTooLarge:        exitInvalid,
+	abi.GuardRefused:           exitInvalid,
+	abi.IdempotencyMismatch:    exitInvalid,
+	abi.IdempotencyInterrupted: exitCallFailed,
+	abi.GuestFailed:            exitCallFailed,
+	abi.GuestTrap:              exitCallFailed,
+	abi.FuelExhausted:          exitCallFailed,
+	abi.MemoryBusy:             exitBusy,
+	abi.SessionBusy:            exitBusy,
+	abi.ScopeClosed:            exitCallFailed,
+	abi.NoSession:              exitInvalid,
+	abi.HistoryConflict:        exitInvalid,
+	abi.SessionClosed:          exitNotFound,
+	abi.ModelFailed:            exitCallFailed,
+	abi.Timeout:                exitCallFailed,
+	abi.Canceled:               exitFailed,
+	abi.BudgetExceeded:         exitBusy,
+	abi.QuotaExceeded:          exitBusy,
+	abi.RateLimited:            exitBusy,
+	abi.Draining:               exitBusy,
+	abi.Overloaded:             exitBusy,
+	abi.StorageFull:            exitBusy,
+}
+
+// errNotFound is what a command itself did not find.
+var errNotFound = errors.New("not found")
+
+// exitCode gives an error its exit code.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if errors.Is(err, errNotFound) {
+		return exitNotFound
+	}
+	if p, ok := errors.AsType[*client.Problem](err); ok {
+		code, _ := abi.ParseCode(p.Code)
+		return exits[code]
+	}
+	if e, ok := errors.AsType[*carrel.Error](err); ok {
+		return exits[e.Code]
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return exitUnreachable
+	}
+	return exitFailed
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carrelhost/carrel/client"
+)
+
+func newMemoryCommand(e env) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "memory",
+		Short: "Look at chat memory and end it",
+		Args:  exactly(0),
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newMemoryLsCommand(e), newMemoryShowCommand(e), newMemoryRmCommand(e))
+	return c
+}
+
+func newMemoryLsCommand(e env) *cobra.Command {
+	n, o := connection{e: e}, output{e: e}
+	var f client.MemoryFilter
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List the chat histories that the key may see",
+		Args:  exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := n.client()
+			if err != nil {
+				return err
+			}
+			all, err := listMemories(c.Context(), cl, f)
+			if err != nil {
+				return err
+			}
+			return o.result(all, func(w io.Writer) {
+				var rows [][]string
+				for _, m := range all {
+					rows = append(rows, []string{
+						m.Plugin, strconv.Quote(m.MemoryID), m.Kind, strconv.FormatInt(m.Messages, 10),
+						m.LastUsedAt.Local().Format(time.DateTime), m.Key,
+					})
+				}
+				table(w, []string{"PLUGIN", "MEMORY ID", "KIND", "MESSAGES", "LAST USED", "KEY"}, rows)
+			})
+		},
+	}
+	n.flags(c)
+	o.flag(c)
+	c.Flags().StringVar(&f.Plugin, "plugin", "", "only of this plugin")
+	c.Flags().StringVar(&f.Prefix, "prefix", "", "only memory ids that begin so")
+	c.Flags().StringVar(&n.subject, "subject", "", "the end user to list for (the key must allow it)")
+	return c
+}
+
+func listMemories(ctx context.Context, cl *client.Client, f client.MemoryFilter) ([]client.Memory, error) {
+	return client.All(maxListed, func(l client.ListOptions) (client.Page[client.Memory], error) {
+		return cl.Memories(ctx, f, l)
+	})
+}
+
+func newMemoryShowCommand(e env) *cobra.Command {
+	n, o := connection{e: e}, output{e: e}
+	c := &cobra.Command{
+		Use:   "show KEY | PLUGIN/MEMORY-ID",
+		Short: "Print a chat history, oldest message first",
+		Args:  exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := n.client()
+			if err != nil {
+				return err
+			}
+			key, err := findMemory(c.Context(), cl, args[0])
+			if err != nil {
+				return err
+			}
+			all, err := client.All(maxListed, func(l client.ListOptions) (client.Page[client.Message], error) {
+				return cl.Messages(c.Context(), key, l)
+			})
+			if err != nil {
+				return err
+			}
+			return o.result(all, func(w io.Writer) {
+				for _, m := range all {
+					fmt.Fprintf(w, "%-9s  %s\n", m.Role, strings.ReplaceAll(m.Content, "\n", "\n           "))
+				}
+			})
+		},
+	}
+	n.flags(c)
+	o.flag(c)
+	return c
+}
+
+func newMemoryRmCommand(e env) *cobra.Command {
+	n, o := connection{e: e}, output{e: e}
+	c := &cobra.Command{
+		Use:   "rm KEY | PLUGIN/MEMORY-ID",
+		Short: "End a chat history, whatever runs on it",
+		Args:  exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := n.client()
+			if err != nil {
+				return err
+			}
+			key, err := findMemory(c.Context(), cl, args[0])
+			if err != nil {
+				return err
+			}
+			done, err := cl.DeleteMemory(c.Context(), key)
+			if err != nil {
+				return err
+			}
+			return o.result(done, func(w io.Writer) { printEvicted(w, done.Evicted, done.EvictionPending) })
+		},
+	}
+	n.flags(c)
+	o.flag(c)
+	return c
+}
+
+// findMemory returns the key of a history that a person named by key, or by
+// plugin and memory id. Keys have no slash.
+func findMemory(ctx context.Context, cl *client.Client, name string) (string, error) {
+	plugin, id, named := strings.Cut(name, "/")
+	if !named {
+		return name, nil
+	}
+	all, err := listMemories(ctx, cl, client.MemoryFilter{Plugin: plugin, Prefix: id})
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, m := range all {
+		if m.MemoryID == id {
+			found = append(found, m.Key)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("%s has no memory %q: %w", plugin, id, errNotFound)
+	case 1:
+		return found[0], nil
+	default:
+		return "", usageError{fmt.Errorf("%s has %d memories %q, of other kinds or owners; name one by its key: %s", plugin, len(found), id, strings.Join(found, ", "))}
+	}
+}

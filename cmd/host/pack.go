@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/plugins"
+)
+
+// packed is what pack reports.
+type packed struct {
+	File     string `json:"file"`
+	Plugin   string `json:"plugin"`
+	Version  string `json:"version"`
+	Digest   string `json:"digest"`
+	Bytes    int    `json:"bytes"`
+	Services int    `json:"services"`
+}
+
+func newPackCommand(e env) *cobra.Command {
+	o := output{e: e}
+	var to string
+	c := &cobra.Command{
+		Use:   "pack FILE.md|FILE.yaml",
+		Short: "Make a prompt plugin, a module without code, of one file",
+		Long: "Make a prompt plugin of a Markdown or YAML file: its front matter declares\n" +
+			"services and methods, its text is the system message. The result is a module\n" +
+			"that a host takes in and nothing of which ever executes.",
+		Args: exactly(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			wasm, m, err := packFile(e, args[0])
+			if err != nil {
+				return err
+			}
+			if to == "" {
+				base := filepath.Base(args[0])
+				to = strings.TrimSuffix(base, filepath.Ext(base)) + ".wasm"
+			}
+			if err := os.WriteFile(to, wasm, 0o644); err != nil { //nolint:gosec // a module is no secret
+				return fmt.Errorf("write module: %w", err)
+			}
+			p := packed{to, m.Name, m.Version, carrel.DigestOf(wasm).String(), len(wasm), len(m.Services)}
+			return o.result(p, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: plugin %s %s, %d services, %d bytes\n", p.File, p.Plugin, p.Version, p.Services, p.Bytes)
+			})
+		},
+	}
+	c.Flags().StringVarP(&to, "output", "o", "", "file to write (default: the source's name, ending in .wasm)")
+	o.flag(c)
+	return c
+}
+
+// packFile packs a prompt source and warns on stderr of what a host will
+// refuse although the module is well-formed.
+func packFile(e env, path string) ([]byte, abi.Manifest, error) {
+	src, err := os.ReadFile(path) //nolint:gosec // a path that the user names
+	if err != nil {
+		return nil, abi.Manifest{}, fmt.Errorf("read source: %w", err)
+	}
+	wasm, m, err := plugins.Pack(filepath.Base(path), src)
+	if carrel.CodeOf(err) == abi.DefaultIDLeak {
+		fmt.Fprintln(e.stderr, "warning: a host will refuse this:", withFaults(path, err))
+		return wasm, m, nil
+	}
+	if err != nil {
+		return nil, m, withFaults(path, err)
+	}
+	return wasm, m, nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// run runs one command line and returns the exit code.
+func run(args []string, e env) int {
+	ctx, stop := untilSignal(context.Background())
+	defer stop()
+	root := newRootCommand(e)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(e.stderr, "carrel:", err)
+	}
+	return exitCode(err)
+}
+
+func newRootCommand(e env) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "carrel",
+		Short: "AI services as WebAssembly plugins, with chat memory that ends with its scope",
+		Long: "Carrel hosts AI services that users upload as WebAssembly plugins, and keeps\n" +
+			"their chat memory exactly as long as the scope that it belongs to.\n\n" +
+			"First steps:  carrel demo   then   carrel serve\n\n" + exitHelp,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("there is no command %q", args[0])}
+			}
+			return nil
+		},
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	c.SetIn(e.stdin)
+	c.SetOut(e.stdout)
+	c.SetErr(e.stderr)
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.AddCommand(
+		newServeCommand(e), newDemoCommand(e), newPackCommand(e),
+		newPushCommand(e), newPluginsCommand(e), newVersionsCommand(e),
+		newActivateCommand(e), newDeactivateCommand(e), newRollbackCommand(e), newRmCommand(e),
+		newCallCommand(e), newMemoryCommand(e),
+		newTenantCommand(e), newKeyCommand(e), newVersionCommand(e),
+	)
+	return c
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ err error }
+
+func (u usageError) Error() string { return u.err.Error() + " (see --help)" }
+func (u usageError) Unwrap() error { return u.err }
+
+// exactly is cobra.ExactArgs with an error that exits as wrong usage.
+func exactly(n int) cobra.PositionalArgs { return wrapArgs(cobra.ExactArgs(n)) }
+
+func atLeast(n int) cobra.PositionalArgs { return wrapArgs(cobra.MinimumNArgs(n)) }
+
+func wrapArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}

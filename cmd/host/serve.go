@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carrelhost/carrel/host"
+)
+
+func newServeCommand(e env) *cobra.Command {
+	var s settings
+	var show bool
+	var format string
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the host",
+		Long: "Run the host until SIGINT or SIGTERM; a second signal ends it at once.\n\n" +
+			"Settings come from flags, else CARREL_* variables, else --config FILE, else\n" +
+			"defaults. --print-config shows the result.",
+		Args: exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := s.load(e)
+			if err != nil {
+				return err
+			}
+			if show {
+				return errors.Join(printConfig(e.stdout, cfg), cfg.Validate())
+			}
+			log, err := newLog(e.stderr, format)
+			if err != nil {
+				return err
+			}
+			return serve(c.Context(), e, cfg, log)
+		},
+	}
+	s.flags(c)
+	c.Flags().BoolVar(&show, "print-config", false, "print the configuration, secrets masked, and exit")
+	c.Flags().StringVar(&format, "log", "text", "format of the log on stderr: text or json")
+	return c
+}
+
+func newLog(w io.Writer, format string) (*slog.Logger, error) {
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, nil)), nil
+	default:
+		return nil, usageError{fmt.Errorf("--log is text or json, not %q", format)}
+	}
+}
+
+func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) (err error) {
+	chosen := cfg.ChooseModel(e.getenv)
+	h, err := host.New(ctx, cfg, buildVersion(), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	info := h.Info()
+	fmt.Fprintf(e.stdout, "carrel listens on %s\n", info.Address)
+	if info.AdminAddress != info.Address {
+		fmt.Fprintf(e.stdout, "administration   on %s\n", info.AdminAddress)
+	}
+	fmt.Fprintf(e.stdout, "model: %s\n", chosen)
+	if info.NewOwnerKey != "" {
+		fmt.Fprintf(e.stdout, "owner key of tenant %q, shown this once (kept in %s):\n  %s\n", host.DefaultTenant, info.OwnerKeyFile, info.NewOwnerKey)
+	}
+	if r := info.Recovered; r.Scopes > 0 {
+		fmt.Fprintf(e.stdout, "recovered: %d scopes that were open when the last process ended, %d histories ended with them\n", r.Scopes, r.Histories)
+	}
+	return h.Run(ctx)
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carrelhost/carrel/client"
+)
+
+func newVersionsCommand(e env) *cobra.Command {
+	n, o := connection{e: e}, output{e: e}
+	c := &cobra.Command{
+		Use:   "versions PLUGIN",
+		Short: "List a plugin's versions, newest first",
+		Args:  exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := n.client()
+			if err != nil {
+				return err
+			}
+			all, err := client.All(maxListed, func(l client.ListOptions) (client.Page[client.Version], error) {
+				return cl.Versions(c.Context(), args[0], l)
+			})
+			if err != nil {
+				return err
+			}
+			return o.result(all, func(w io.Writer) {
+				var rows [][]string
+				for _, v := range all {
+					active := ""
+					if v.Active {
+						active = "active"
+					}
+					rows = append(rows, []string{strconv.Itoa(v.N), v.Digest[:12], strconv.FormatInt(v.Bytes, 10), v.CreatedAt.Local().Format(time.DateTime), active})
+				}
+				table(w, []string{"N", "DIGEST", "BYTES", "CREATED", ""}, rows)
+			})
+		},
+	}
+	n.flags(c)
+	o.flag(c)
+	return c
+}

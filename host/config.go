@@ -1,0 +1,201 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/carrelhost/carrel/host/tenant"
+)
+
+// Config is everything that an operator decides about a host. Start from
+// DefaultConfig and change what you need. Field tags are the paths by which
+// configuration files and error messages name settings.
+type Config struct {
+	Listen       string   `yaml:"listen" env:"LISTEN"`              // address:port of the listener; port 0 = any
+	AdminListen  string   `yaml:"adminListen" env:"ADMIN_LISTEN"`   // if set, the administration has this listener of its own
+	AllowedHosts []string `yaml:"allowedHosts" env:"ALLOWED_HOSTS"` // further host names that a loopback listener answers to
+
+	Data  string `yaml:"data" env:"DATA"`   // the data directory
+	Store string `yaml:"store" env:"STORE"` // sqlite or memory
+
+	Models    map[string]Model    `yaml:"models"`    // alias → model; empty = ChooseModel decides
+	Providers map[string]Provider `yaml:"providers"` // model servers by name
+
+	Limits Limits `yaml:"limits" envPrefix:"LIMITS_"`
+	Memory Memory `yaml:"memory" envPrefix:"MEMORY_"`
+
+	// AdminKey presets the administrator's key and OwnerKey an owner key of
+	// the tenant "default": 32 to 256 printable ASCII bytes. Empty = the keys
+	// are generated into the data directory. They are never in a file.
+	AdminKey string `yaml:"-" env:"ADMIN_KEY"`
+	OwnerKey string `yaml:"-" env:"OWNER_KEY"`
+}
+
+// Model is what an alias stands for.
+type Model struct {
+	Provider string        `yaml:"provider"`          // a name in Providers, or "offline"
+	Model    string        `yaml:"model,omitempty"`   // the provider's own name for it
+	Timeout  time.Duration `yaml:"timeout,omitempty"` // of one call; 0 = the request's
+}
+
+// Provider is a model server.
+type Provider struct {
+	Type    string `yaml:"type"`             // openai: every server that speaks OpenAI's protocol
+	BaseURL string `yaml:"baseURL"`          // up to and with the version, such as http://127.0.0.1:11434/v1
+	APIKey  string `yaml:"apiKey,omitempty"` // or env:NAME, to be read from the environment
+}
+
+// Limits are the host's bounds. Each is named in the errors of those who reach
+// it.
+type Limits struct {
+	RequestBytes          int64         `yaml:"requestBytes" env:"REQUEST_BYTES"`                   // of a JSON body
+	ModuleBytes           int64         `yaml:"moduleBytes" env:"MODULE_BYTES"`                     // of an upload
+	BodyTimeout           time.Duration `yaml:"bodyTimeout" env:"BODY_TIMEOUT"`                     // for a body to arrive
+	Timeout               time.Duration `yaml:"timeout" env:"TIMEOUT"`                              // of one request
+	CommitTimeout         time.Duration `yaml:"commitTimeout" env:"COMMIT_TIMEOUT"`                 // of one write of a turn
+	DrainTimeout          time.Duration `yaml:"drainTimeout" env:"DRAIN_TIMEOUT"`                   // for running requests at shutdown
+	Invocations           int           `yaml:"invocations" env:"INVOCATIONS"`                      // that run at once
+	ConcurrentInvocations int           `yaml:"concurrentInvocations" env:"CONCURRENT_INVOCATIONS"` // that run at once, of one tenant
+	TurnWaiters           int           `yaml:"turnWaiters" env:"TURN_WAITERS"`                     // that wait for one memory id
+	Plugins               int           `yaml:"plugins" env:"PLUGINS"`                              // of one tenant
+	Versions              int           `yaml:"versions" env:"VERSIONS"`                            // of one plugin
+	AnswerBytes           int64         `yaml:"answerBytes" env:"ANSWER_BYTES"`                     // of one model answer
+}
+
+// Memory is what the host does with chat memory beyond its scopes.
+type Memory struct {
+	// CloseApplicationOnShutdown closes application scopes when the host
+	// stops, however it stops, instead of keeping them open.
+	CloseApplicationOnShutdown bool `yaml:"closeApplicationOnShutdown" env:"CLOSE_APPLICATION_ON_SHUTDOWN"`
+}
+
+// The values of Config.Store.
+const (
+	StoreSQLite = "sqlite"
+	StoreMemory = "memory"
+)
+
+// TypeOpenAI is the Provider.Type of servers that speak OpenAI's protocol.
+const TypeOpenAI = "openai"
+
+// ProviderOffline is the name of the built-in provider that needs no network.
+const ProviderOffline = "offline"
+
+// DefaultConfig returns the configuration of a host that nobody configured.
+func DefaultConfig() Config {
+	return Config{
+		Listen: "127.0.0.1:8080",
+		Data:   "carrel-data",
+		Store:  StoreSQLite,
+		Limits: Limits{
+			RequestBytes: 1 << 20, ModuleBytes: 20 << 20, BodyTimeout: 30 * time.Second,
+			Timeout: 2 * time.Minute, CommitTimeout: 10 * time.Second, DrainTimeout: 20 * time.Second,
+			Invocations: 1024, ConcurrentInvocations: 256, TurnWaiters: 256,
+			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20,
+		},
+	}
+}
+
+var providerName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+
+// Validate reports every fault of the configuration at once, each with the
+// path of the setting.
+func (c Config) Validate() error {
+	var errs []error
+	fault := func(path, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		fault("listen", "%q is not address:port", c.Listen)
+	}
+	if c.AdminListen != "" {
+		if _, _, err := net.SplitHostPort(c.AdminListen); err != nil {
+			fault("adminListen", "%q is not address:port", c.AdminListen)
+		}
+	}
+	if c.Data == "" {
+		fault("data", "it must name a directory")
+	}
+	if c.Store != StoreSQLite && c.Store != StoreMemory {
+		fault("store", "it is %q and must be sqlite or memory; others are not supported by this host yet", redact(c.Store))
+	}
+	for name, p := range c.Providers {
+		errs = append(errs, p.validate("providers."+name, name)...)
+	}
+	for alias, m := range c.Models {
+		errs = append(errs, m.validate("models."+alias, alias, c.Providers)...)
+	}
+	if len(c.Models) > 0 {
+		if _, ok := c.Models["default"]; !ok {
+			fault("models.default", "it is missing; plugins that name no model use it")
+		}
+	}
+	for path, n := range c.Limits.all() {
+		if n <= 0 {
+			fault("limits."+path, "it must be positive")
+		}
+	}
+	for path, key := range map[string]string{"CARREL_ADMIN_KEY": c.AdminKey, "CARREL_OWNER_KEY": c.OwnerKey} {
+		if key != "" && tenant.CheckSecret(key) != nil {
+			fault(path, "a key is %d to %d printable ASCII characters without spaces", tenant.MinSecretBytes, tenant.MaxSecretBytes)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l Limits) all() map[string]int64 {
+	return map[string]int64{
+		"requestBytes": l.RequestBytes, "moduleBytes": l.ModuleBytes, "bodyTimeout": int64(l.BodyTimeout),
+		"timeout": int64(l.Timeout), "commitTimeout": int64(l.CommitTimeout), "drainTimeout": int64(l.DrainTimeout),
+		"invocations": int64(l.Invocations), "concurrentInvocations": int64(l.ConcurrentInvocations),
+		"turnWaiters": int64(l.TurnWaiters), "plugins": int64(l.Plugins), "versions": int64(l.Versions),
+		"answerBytes": l.AnswerBytes,
+	}
+}
+
+func (p Provider) validate(path, name string) []error {
+	var errs []error
+	if !providerName.MatchString(name) || name == ProviderOffline {
+		errs = append(errs, fmt.Errorf("%s: a provider's name is a small letter, then small letters, digits, _ or -, and not %q", path, ProviderOffline))
+	}
+	if p.Type != TypeOpenAI {
+		errs = append(errs, fmt.Errorf("%s.type: it is %q and must be openai; others are not supported by this host yet", path, p.Type))
+	}
+	u, err := url.Parse(p.BaseURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		errs = append(errs, fmt.Errorf("%s.baseURL: it must be an http or https URL, such as http://127.0.0.1:11434/v1", path))
+	}
+	return errs
+}
+
+func (m Model) validate(path, alias string, providers map[string]Provider) []error {
+	var errs []error
+	if !providerName.MatchString(alias) {
+		errs = append(errs, fmt.Errorf("%s: an alias is a small letter, then small letters, digits, _ or -", path))
+	}
+	if m.Provider != ProviderOffline {
+		if _, ok := providers[m.Provider]; !ok {
+			errs = append(errs, fmt.Errorf("%s.provider: there is no provider %q under `providers`", path, m.Provider))
+		}
+		if m.Model == "" {
+			errs = append(errs, fmt.Errorf("%s.model: it is missing", path))
+		}
+	}
+	if m.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("%s.timeout: it must not be negative", path))
+	}
+	return errs
+}
+
+// redact hides what may be a password in a store's address.
+func redact(s string) string {
+	if scheme, _, ok := strings.Cut(s, "://"); ok {
+		return scheme + "://…"
+	}
+	return s
+}

@@ -1,0 +1,212 @@
+// Package host assembles a Carrel host. It is the only place that lists the
+// stores and the model providers.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/google/uuid"
+
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/httpapi"
+	"github.com/carrelhost/carrel/host/invoke"
+	"github.com/carrelhost/carrel/host/model"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/scope"
+	"github.com/carrelhost/carrel/host/tenant"
+	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/store"
+	"github.com/carrelhost/carrel/store/datadir"
+	"github.com/carrelhost/carrel/store/memstore"
+	"github.com/carrelhost/carrel/store/sqlite"
+)
+
+// Host is one Carrel host: a store, what runs on it, and its listeners. New
+// makes it, Run serves until its context ends, Close releases everything.
+type Host struct {
+	cfg  Config
+	log  *slog.Logger
+	info Info
+
+	// In the order in which New makes them; Close goes backwards. A half-made
+	// host has the first few.
+	dir     *datadir.Dir
+	store   store.Store
+	tenants *tenant.Directory
+	admin   tenant.Admin
+	models  model.Set
+	scopes  *scope.Registry
+	catalog *plugins.Catalog
+	invoker *invoke.Invoker
+	servers []server
+	health  health
+}
+
+// Info is what a host tells whoever started it.
+type Info struct {
+	Address      string // base URL of the listener
+	AdminAddress string // base URL of the administration
+	NewOwnerKey  string // the owner key of the default tenant if it was made now
+	OwnerKeyFile string
+	Recovered    scope.Recovered // what a process that was killed had left open
+}
+
+// New makes a host that listens but does not serve yet: what a process that
+// died left open is closed, and evicted, before it returns. Whoever calls it
+// closes the host. ver is what /version shows.
+func New(ctx context.Context, cfg Config, ver client.HostVersion, log *slog.Logger) (*Host, error) {
+	h := &Host{cfg: cfg, log: log}
+	if err := h.build(ctx, ver); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// Info returns what the host has to tell.
+func (h *Host) Info() Info { return h.info }
+
+func (h *Host) build(ctx context.Context, ver client.HostVersion) error {
+	if err := h.cfg.Validate(); err != nil {
+		return err
+	}
+	var err error
+	if h.dir, err = datadir.Open(h.cfg.Data); err != nil {
+		return err
+	}
+	if h.store, err = openStore(ctx, h.cfg, h.dir); err != nil {
+		return err
+	}
+	if h.models, err = models(h.cfg); err != nil {
+		return err
+	}
+	h.tenants = tenant.New(tenant.Config{Store: h.store})
+	if err := h.setUpKeys(ctx); err != nil {
+		return err
+	}
+	if err := h.buildCore(ctx); err != nil {
+		return err
+	}
+	return h.buildEdge(ctx, ver)
+}
+
+// openStore is the complete list of stores.
+func openStore(ctx context.Context, cfg Config, dir *datadir.Dir) (store.Store, error) {
+	if cfg.Store == StoreMemory {
+		return memstore.New(), nil
+	}
+	s, err := sqlite.Open(ctx, sqlite.Config{Path: dir.Path("carrel.db")})
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return s, nil
+}
+
+// buildCore makes what runs invocations, and recovers.
+func (h *Host) buildCore(ctx context.Context) error {
+	secret, err := h.store.HostSecret(ctx)
+	if err != nil {
+		return fmt.Errorf("host secret: %w", err)
+	}
+	h.scopes, err = scope.New(scope.Config{
+		Store: h.store, Node: uuid.NewString(), Secret: secret, Log: h.log,
+		CloseApplications: h.cfg.Memory.CloseApplicationOnShutdown,
+	})
+	if err != nil {
+		return err
+	}
+	if h.info.Recovered, err = h.scopes.Recover(ctx); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	h.catalog, err = plugins.NewCatalog(plugins.Config{
+		Store:          h.store,
+		Admit:          plugins.AdmitPrompts(plugins.Known{Models: h.models.Aliases()}, h.moduleLimits()),
+		NewApplication: h.scopes.NewApplication,
+		Limits:         store.PluginLimits{Plugins: h.cfg.Limits.Plugins, Versions: h.cfg.Limits.Versions},
+	})
+	if err != nil {
+		return err
+	}
+	h.invoker, err = invoke.New(invoke.Config{
+		Catalog: h.catalog, Scopes: h.scopes, Histories: h.store, Models: h.models, Log: h.log,
+		Limits: invoke.Limits{
+			Timeout: h.cfg.Limits.Timeout, Invocations: h.cfg.Limits.Invocations,
+			PerTenant: h.cfg.Limits.ConcurrentInvocations, TurnWaiters: h.cfg.Limits.TurnWaiters,
+			CommitTimeout: h.cfg.Limits.CommitTimeout,
+		},
+	})
+	return err
+}
+
+func (h *Host) moduleLimits() module.Limits {
+	l := module.DefaultLimits()
+	l.Bytes = int(h.cfg.Limits.ModuleBytes)
+	return l
+}
+
+// buildEdge opens the listeners and says where they are.
+func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
+	main, err := listen(ctx, h.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	h.servers = append(h.servers, server{listener: main})
+	h.info.Address = baseURL(main)
+	h.info.AdminAddress = h.info.Address
+	h.info.OwnerKeyFile = h.dir.Path(fileOwnerKey)
+	h.health = health{check: h.store.Check}
+
+	api, err := h.api(ver, main)
+	if err != nil {
+		return err
+	}
+	h.servers[0].http = h.httpServer(api.Handler(h.cfg.AdminListen == ""))
+	if h.cfg.AdminListen != "" {
+		admin, err := listen(ctx, h.cfg.AdminListen)
+		if err != nil {
+			return fmt.Errorf("adminListen: %w", err)
+		}
+		h.servers = append(h.servers, server{listener: admin})
+		h.info.AdminAddress = baseURL(admin)
+		adminAPI, err := h.api(ver, admin)
+		if err != nil {
+			return err
+		}
+		h.servers[1].http = h.httpServer(adminAPI.AdminHandler())
+	}
+	return h.writeFile(fileAddress, h.info.Address)
+}
+
+func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error) {
+	return httpapi.New(httpapi.Config{
+		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.store,
+		Tenants: h.tenants, Admin: h.admin, Ready: h.health.ready, Version: ver, Log: h.log,
+		Limits: httpapi.Limits{
+			RequestBytes: h.cfg.Limits.RequestBytes, ModuleBytes: h.cfg.Limits.ModuleBytes,
+			BodyTimeout: h.cfg.Limits.BodyTimeout,
+		},
+		Module: h.moduleLimits(), Loopback: isLoopback(on), AllowedHosts: h.cfg.AllowedHosts,
+	})
+}
+
+// Close releases what New acquired. It is safe after a failed New and safe to
+// call twice; it returns every error. Run must have returned.
+func (h *Host) Close() error {
+	var errs []error
+	for _, s := range h.servers {
+		if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, fmt.Errorf("close listener: %w", err))
+		}
+	}
+	h.servers = nil
+	if h.store != nil {
+		errs = append(errs, h.store.Close())
+	}
+	if h.dir != nil {
+		errs = append(errs, h.dir.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/tenant"
+	"github.com/carrelhost/carrel/store"
+)
+
+func (a *API) createTenant(c echo.Context) error {
+	var in client.NewTenant
+	if err := a.readInto(c, &in); err != nil {
+		return err
+	}
+	id, err := carrel.ParseTenantID(in.Name)
+	if err != nil {
+		return err
+	}
+	t, err := a.cfg.Tenants.CreateTenant(c.Request().Context(), id)
+	if err != nil {
+		return err
+	}
+	a.cfg.Log.Info("tenant created", "tenant", id, "request", requestID(c))
+	return c.JSON(http.StatusCreated, tenantOf(t))
+}
+
+func tenantOf(t store.Tenant) client.Tenant {
+	return client.Tenant{Name: string(t.ID), CreatedAt: t.CreatedAt}
+}
+
+func (a *API) listTenants(c echo.Context) error {
+	q, err := query(c, "limit", "after")
+	if err != nil {
+		return err
+	}
+	limit, after, err := page(q)
+	if err != nil {
+		return err
+	}
+	rows, err := a.cfg.Tenants.List(c.Request().Context(), carrel.TenantID(after), limit+1)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, pageOf(rows, limit, tenantOf, func(t store.Tenant) string { return string(t.ID) }))
+}
+
+func (a *API) createKey(c echo.Context) error {
+	t, err := carrel.ParseTenantID(c.Param("tenant"))
+	if err != nil {
+		return err
+	}
+	var in client.NewKey
+	if err := a.readInto(c, &in); err != nil {
+		return err
+	}
+	m := tenant.Mint{Tenant: t, Name: in.Name, AssertSubject: in.AssertSubject}
+	if m.Role, err = carrel.ParseKeyRole(in.Role); err != nil {
+		return err
+	}
+	if in.Subject != "" {
+		if m.Subject, err = carrel.ParseSubject(in.Subject); err != nil {
+			return err
+		}
+	}
+	k, secret, err := a.cfg.Tenants.MintAsAdmin(c.Request().Context(), m)
+	if err != nil {
+		return err
+	}
+	a.cfg.Log.Info("API key created", "tenant", t, "key", k.ID, "role", k.Role, "request", requestID(c))
+	return c.JSON(http.StatusCreated, client.Key{ID: string(k.ID), Role: string(k.Role), Secret: secret})
+}

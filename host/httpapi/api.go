@@ -1,0 +1,141 @@
+// Package httpapi is the HTTP edge: it turns requests into calls of the
+// packages below it, and their results and errors into answers.
+package httpapi
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/invoke"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/scope"
+	"github.com/carrelhost/carrel/host/tenant"
+	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/store"
+)
+
+// Limits bound what one request may send.
+type Limits struct {
+	RequestBytes int64         // of a JSON body
+	ModuleBytes  int64         // of an upload
+	BodyTimeout  time.Duration // for a body to arrive
+}
+
+// Config configures an API. Fields are required where no default is named.
+type Config struct {
+	Invoker   *invoke.Invoker
+	Catalog   *plugins.Catalog
+	Scopes    *scope.Registry
+	Histories store.Histories
+	Tenants   *tenant.Directory
+	Admin     tenant.Admin
+	Ready     func() error // nil if the host can serve
+	Version   client.HostVersion
+	Limits    Limits
+	Module    module.Limits
+	Log       *slog.Logger
+
+	// Loopback says that the listener is on a loopback address: then requests
+	// under a foreign host name are refused, but for AllowedHosts (small
+	// letters).
+	Loopback     bool
+	AllowedHosts []string
+
+	Now   func() time.Time // nil = time.Now
+	NewID func() string    // nil = random UUIDs
+}
+
+// API is the HTTP edge of one host.
+type API struct {
+	cfg Config
+}
+
+// New returns the edge of a host.
+func New(cfg Config) (*API, error) {
+	var errs []error
+	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.Scopes == nil || cfg.Histories == nil ||
+		cfg.Tenants == nil || cfg.Ready == nil || cfg.Log == nil {
+		errs = append(errs, errors.New("httpapi: Config lacks a required field"))
+	}
+	if cfg.Limits.RequestBytes <= 0 || cfg.Limits.ModuleBytes <= 0 || cfg.Limits.BodyTimeout <= 0 {
+		errs = append(errs, errors.New("httpapi: Config.Limits must be positive"))
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = uuid.NewString
+	}
+	for i, h := range cfg.AllowedHosts {
+		cfg.AllowedHosts[i] = strings.ToLower(h)
+	}
+	return &API{cfg}, errors.Join(errs...)
+}
+
+// Handler serves what tenants use and, if admin is set, the administration as
+// well.
+func (a *API) Handler(admin bool) http.Handler {
+	e := a.echo()
+	e.GET("/livez", a.live)
+	e.GET("/readyz", a.ready)
+	e.GET("/version", a.version)
+
+	v1 := e.Group("/api/v1", refuseHeaders, a.authenticated)
+	const method = "/plugins/:plugin/services/:service/:method"
+	v1.GET(method, a.describe)
+	v1.POST(method, a.invoke)
+
+	v1.POST("/plugins", a.upload, publishing)
+	v1.GET("/plugins", a.listPlugins)
+	v1.GET("/plugins/:plugin", a.getPlugin)
+	v1.DELETE("/plugins/:plugin", a.deletePlugin, publishing)
+	v1.PUT("/plugins/:plugin/active", a.activate, publishing)
+	v1.DELETE("/plugins/:plugin/active", a.deactivate, publishing)
+	v1.POST("/plugins/:plugin/rollback", a.rollback, publishing)
+	v1.GET("/plugins/:plugin/versions", a.listVersions, inspecting)
+	v1.GET("/plugins/:plugin/versions/:version", a.getVersion, inspecting)
+	v1.DELETE("/plugins/:plugin/versions/:version", a.deleteVersion, publishing)
+	v1.GET("/plugins/:plugin/versions/:version/manifest", a.getManifest, inspecting)
+	v1.GET("/plugins/:plugin/versions/:version/report", a.getReport, inspecting)
+	v1.GET("/plugins/:plugin/versions/:version/module", a.getModule, inspecting)
+
+	v1.GET("/memories", a.listMemories)
+	v1.GET("/memories/:key/messages", a.listMessages)
+	v1.DELETE("/memories/:key", a.deleteMemory)
+	if admin {
+		a.routeAdmin(e)
+	}
+	return e
+}
+
+// AdminHandler serves the administration alone, for a listener of its own.
+func (a *API) AdminHandler() http.Handler {
+	e := a.echo()
+	a.routeAdmin(e)
+	return e
+}
+
+func (a *API) routeAdmin(e *echo.Echo) {
+	v1 := e.Group("/admin/v1", refuseHeaders, a.asAdmin)
+	v1.POST("/tenants", a.createTenant)
+	v1.GET("/tenants", a.listTenants)
+	v1.POST("/tenants/:tenant/keys", a.createKey)
+}
+
+func (a *API) echo() *echo.Echo {
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.HTTPErrorHandler = a.handleError
+	e.Use(a.observe)
+	if a.cfg.Loopback {
+		e.Use(a.onlyOurHost)
+	}
+	return e
+}

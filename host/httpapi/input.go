@@ -1,0 +1,207 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/strictjson"
+)
+
+// readBody reads a request's body to its end, which also lets the server
+// notice when the client goes away later. Past most bytes it is too_large,
+// naming the limit.
+func (a *API) readBody(c echo.Context, most int64, limit string) ([]byte, error) {
+	const op = "httpapi.body"
+	r := c.Request()
+	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return nil, carrel.Fail(op, abi.UnsupportedMediaType, "send the body without a content encoding")
+	}
+	tooLarge := carrel.FailLimit(op, abi.TooLarge, limit, fmt.Sprintf(
+		"the body may have at most %d bytes; the host's operator can raise `limits.%s`", most, limit))
+	if r.ContentLength > most {
+		return nil, tooLarge
+	}
+	rc := http.NewResponseController(c.Response())
+	if err := rc.SetReadDeadline(a.cfg.Now().Add(a.cfg.Limits.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, fmt.Errorf("set read deadline: %w", err)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, most))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	}
+	if err != nil {
+		return nil, &carrel.Error{
+			Op: op, Code: abi.BadRequest, Limit: "bodyTimeout", Err: err,
+			Msg: fmt.Sprintf("the body did not arrive whole within %v", a.cfg.Limits.BodyTimeout),
+		}
+	}
+	// A read deadline that stays would end the request's context later.
+	if err := rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, fmt.Errorf("clear read deadline: %w", err)
+	}
+	return body, nil
+}
+
+// readJSON reads a JSON body, not yet decoded.
+func (a *API) readJSON(c echo.Context) ([]byte, error) {
+	if err := wantType(c, "application/json"); err != nil {
+		return nil, err
+	}
+	return a.readBody(c, a.cfg.Limits.RequestBytes, "requestBytes")
+}
+
+// readInto decodes a JSON body into dst, strictly.
+func (a *API) readInto(c echo.Context, dst any) error {
+	body, err := a.readJSON(c)
+	if err != nil {
+		return err
+	}
+	return strictjson.Into(body, dst, strictjson.DefaultDepth)
+}
+
+func wantType(c echo.Context, want string) error {
+	got := c.Request().Header.Get(echo.HeaderContentType)
+	kind, params, err := mime.ParseMediaType(got)
+	if err != nil || kind != want {
+		return carrel.Fail("httpapi.contentType", abi.UnsupportedMediaType,
+			"send the body as `Content-Type: "+want+"`"+curlHint(want))
+	}
+	if cs, ok := params["charset"]; ok && !strings.EqualFold(cs, "utf-8") {
+		return carrel.Fail("httpapi.contentType", abi.UnsupportedMediaType, "JSON is UTF-8; send it as that")
+	}
+	return nil
+}
+
+func curlHint(want string) string {
+	if want == "application/json" {
+		return " (curl: --json instead of -d)"
+	}
+	return ""
+}
+
+// query returns a request's query parameters, each of which must be known and
+// given once.
+func query(c echo.Context, known ...string) (map[string]string, error) {
+	out := map[string]string{}
+	for name, values := range c.QueryParams() {
+		if !slices.Contains(known, name) {
+			return nil, carrel.Fail("httpapi.query", abi.BadRequest, fmt.Sprintf(
+				"the query parameter %q is not known here, or not supported by this host yet; known are: %s", name, orNone(known)))
+		}
+		if len(values) > 1 {
+			return nil, carrel.Fail("httpapi.query", abi.BadRequest, fmt.Sprintf("the query parameter %q is given %d times", name, len(values)))
+		}
+		out[name] = values[0]
+	}
+	return out, nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// boolean reads a query parameter that is true or false.
+func boolean(q map[string]string, name string, otherwise bool) (bool, error) {
+	switch q[name] {
+	case "":
+		return otherwise, nil
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, carrel.Fail("httpapi.query", abi.BadRequest, fmt.Sprintf("the query parameter %q is true or false", name))
+	}
+}
+
+// The Carrel- headers that this host has. Others are refused, so that nobody
+// relies on what does not happen.
+const (
+	headerSubject      = "Carrel-Subject"
+	headerOnConflict   = "Carrel-On-Conflict"
+	headerOnDisconnect = "Carrel-On-Disconnect"
+	headerTimeout      = "Carrel-Timeout"
+)
+
+// refuseHeaders is middleware: it refuses headers of features that this host
+// does not have.
+func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
+	known := []string{headerSubject, headerOnConflict, headerOnDisconnect, headerTimeout}
+	return func(c echo.Context) error {
+		h := c.Request().Header
+		for name, values := range h {
+			ours := strings.HasPrefix(name, "Carrel-")
+			if ours && !slices.Contains(known, name) || name == "Idempotency-Key" {
+				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is not supported by this host yet; leave it out")
+			}
+			if ours && len(values) > 1 {
+				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is sent more than once")
+			}
+		}
+		if strings.Contains(strings.ToLower(h.Get("Prefer")), "respond-async") {
+			return carrel.Fail("httpapi.headers", abi.BadRequest, "`Prefer: respond-async` is not supported by this host yet; leave it out")
+		}
+		return next(c)
+	}
+}
+
+// choice reads a header with a fixed set of values; the first is the default.
+func choice(c echo.Context, header string, values ...string) (string, error) {
+	got := c.Request().Header.Get(header)
+	if got == "" {
+		return values[0], nil
+	}
+	if !slices.Contains(values, got) {
+		return "", carrel.Fail("httpapi.headers", abi.BadRequest, fmt.Sprintf("the header %s is one of: %s", header, strings.Join(values, ", ")))
+	}
+	return got, nil
+}
+
+// duration reads the header Carrel-Timeout; 0 if it is not sent.
+func duration(c echo.Context) (time.Duration, error) {
+	got := c.Request().Header.Get(headerTimeout)
+	if got == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(got)
+	if err != nil || d <= 0 {
+		return 0, carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+headerTimeout+" is a positive duration, such as 20s or 1500ms")
+	}
+	return d, nil
+}
+
+// page reads limit and after.
+func page(q map[string]string) (limit int, after string, err error) {
+	const fallback, most = 100, 1000
+	limit = fallback
+	if s := q["limit"]; s != "" {
+		limit, err = strconv.Atoi(s)
+		if err != nil || limit < 1 || limit > most {
+			return 0, "", carrel.Fail("httpapi.query", abi.BadRequest, fmt.Sprintf("limit is a number from 1 to %d", most))
+		}
+	}
+	after, err = openCursor(q["after"])
+	return limit, after, err
+}
+
+// wantsOnlyEvents reports whether the client accepts an event stream and no
+// JSON.
+func wantsOnlyEvents(c echo.Context) bool {
+	accept := strings.Join(c.Request().Header.Values("Accept"), ",")
+	return strings.Contains(accept, "text/event-stream") &&
+		!strings.Contains(accept, "application/json") && !strings.Contains(accept, "*/*")
+}

@@ -1,0 +1,133 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/store"
+)
+
+// sight returns whose histories the caller may see: nil = all of its tenant.
+// A publisher sees none: forbidden.
+func sight(who carrel.Caller) (*store.Toucher, error) {
+	switch {
+	case who.SeesAllMemories():
+		return nil, nil //nolint:nilnil // nil is the filter that lets all pass
+	case who.Role == carrel.RoleCaller:
+		return &store.Toucher{Key: who.Key, Subject: who.Subject}, nil
+	default:
+		return nil, carrel.Fail("httpapi.memories", abi.Forbidden,
+			"this API key's role may not see chat histories; use one of role caller, viewer or owner")
+	}
+}
+
+func (a *API) listMemories(c echo.Context) error {
+	who := caller(c)
+	by, err := sight(who)
+	if err != nil {
+		return err
+	}
+	q, err := query(c, "plugin", "prefix", "limit", "after")
+	if err != nil {
+		return err
+	}
+	f := store.HistoryFilter{Tenant: who.Tenant, Prefix: q["prefix"], TouchedBy: by}
+	if q["plugin"] != "" {
+		if f.Plugin, err = carrel.ParsePluginName(q["plugin"]); err != nil {
+			return err
+		}
+	}
+	limit, after, err := page(q)
+	if err != nil {
+		return err
+	}
+	if f.After, err = numberCursor(after, 0); err != nil {
+		return err
+	}
+	f.Limit = limit + 1
+	rows, err := a.cfg.Histories.ListHistories(c.Request().Context(), f)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, pageOf(rows, limit, memoryOf, func(h store.History) string {
+		return strconv.FormatInt(h.Generation, 10)
+	}))
+}
+
+func memoryOf(h store.History) client.Memory {
+	return client.Memory{
+		Key: h.Handle.String(), Plugin: string(h.Plugin), MemoryID: string(h.Key.ID), Kind: string(h.Key.Kind),
+		Messages: h.Messages, Bytes: h.Bytes, CreatedAt: h.CreatedAt, LastUsedAt: h.LastUsedAt,
+	}
+}
+
+// history finds the history that a route names, if the caller may see it.
+func (a *API) history(c echo.Context) (store.History, error) {
+	who := caller(c)
+	by, err := sight(who)
+	if err != nil {
+		return store.History{}, err
+	}
+	handle, err := carrel.ParseHandle(c.Param("key"))
+	if err != nil {
+		return store.History{}, err
+	}
+	return a.cfg.Histories.History(c.Request().Context(), who.Tenant, handle, by)
+}
+
+func (a *API) listMessages(c echo.Context) error {
+	q, err := query(c, "limit", "after")
+	if err != nil {
+		return err
+	}
+	h, err := a.history(c)
+	if err != nil {
+		return err
+	}
+	limit, at, err := page(q)
+	if err != nil {
+		return err
+	}
+	after, err := numberCursor(at, -1)
+	if err != nil {
+		return err
+	}
+	rows, err := a.cfg.Histories.Messages(c.Request().Context(), h.Key, h.Generation, after, limit+1)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, pageOf(rows, limit, messageOf, func(m store.StoredMessage) string {
+		return strconv.FormatInt(m.Seq, 10)
+	}))
+}
+
+func messageOf(m store.StoredMessage) client.Message {
+	return client.Message{
+		Seq: m.Seq, Turn: m.Turn, Role: string(m.Role), Content: m.Content,
+		ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At,
+	}
+}
+
+// deleteMemory ends a history at once, whatever runs on it.
+func (a *API) deleteMemory(c echo.Context) error {
+	if caller(c).Role == carrel.RoleViewer {
+		return carrel.Fail("httpapi.memories", abi.Forbidden, "this API key's role only reads; use one of role caller or owner")
+	}
+	if _, err := query(c); err != nil {
+		return err
+	}
+	h, err := a.history(c)
+	if err != nil {
+		return err
+	}
+	e, err := a.cfg.Scopes.Delete(c.Request().Context(), h.Key)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, client.Ended{Evicted: evictedOf([]carrel.Eviction{e})})
+}

@@ -1,0 +1,167 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+)
+
+// Ambient is what surrounds an invocation, whatever service it calls: default
+// memory ids come from it.
+type Ambient struct {
+	Caller  carrel.Caller
+	Request carrel.RequestID
+	// Header returns the values of a header of the request, by its canonical
+	// or any other spelling; nil where there are no headers.
+	Header func(name string) []string
+}
+
+// Target is the method that an invocation calls, as far as ids depend on it.
+type Target struct {
+	Plugin    carrel.PluginName
+	Service   carrel.ServiceName
+	Method    carrel.MethodName
+	Scope     carrel.Scope
+	IDParam   string // the memory id param; "" if the method has none
+	Required  bool   // that param is a required one
+	Provider  *abi.DefaultMemoryID
+	AllowLeak bool
+}
+
+// requestPriority is that of the built-in provider that takes the request's
+// own id. It always yields, so nothing behind it is ever asked.
+const requestPriority = 100
+
+// Resolve returns the key of the history that an invocation uses: an explicit
+// id always wins, then the first default id provider that yields one. Its
+// errors are invalid_memory_id, and default_id_leak if an application-scoped
+// service would get an id that nobody can ever name again.
+func Resolve(a Ambient, t Target, args map[string]any) (carrel.MemoryKey, error) {
+	key := carrel.MemoryKey{Tenant: a.Caller.Tenant, Namespace: carrel.Namespace(t.Plugin)}
+	if t.IDParam != "" {
+		id, err := explicitID(t, args)
+		if err != nil {
+			return carrel.MemoryKey{}, err
+		}
+		if id != "" {
+			key.Kind, key.ID = carrel.KindExplicit, id
+			return key, nil
+		}
+	}
+	id, err := defaultID(a, t, &key)
+	if err != nil {
+		return carrel.MemoryKey{}, err
+	}
+	if t.Scope == carrel.ScopeApplication && key.Kind != carrel.KindPlugin && !t.AllowLeak {
+		return carrel.MemoryKey{}, leak(t)
+	}
+	key.ID = DefaultID(id, t.Service, t.Method)
+	return key, nil
+}
+
+// DefaultID builds a default memory id from what a provider yields. The method
+// is part of it, so that two methods never share a default history.
+func DefaultID(id carrel.MemoryID, s carrel.ServiceName, m carrel.MethodName) carrel.MemoryID {
+	return carrel.MemoryID(string(id) + "#" + string(s) + "." + string(m))
+}
+
+// explicitID returns the memory id in args, or "" if it may be absent and is.
+func explicitID(t Target, args map[string]any) (carrel.MemoryID, error) {
+	v, present := args[t.IDParam]
+	s, isString := v.(string)
+	var reason string
+	switch {
+	case present && !isString:
+		reason = "it must be a string"
+	case s != "":
+		id, err := carrel.ParseMemoryID(s)
+		if err != nil {
+			return "", withPointer(err, t.IDParam)
+		}
+		return id, nil
+	case t.Required && present:
+		reason = "it is empty, and this method needs one"
+	case t.Required:
+		reason = "it is missing, and this method needs one"
+	default:
+		return "", nil
+	}
+	return "", withPointer(carrel.Fail("memory.Resolve", abi.InvalidMemoryID, "memory id: "+reason), t.IDParam)
+}
+
+// withPointer adds where in the params the fault is.
+func withPointer(err error, param string) error {
+	return &carrel.Error{
+		Op: "memory.Resolve", Code: abi.InvalidMemoryID, Err: err,
+		Msg: fmt.Sprintf("the param %q holds no usable memory id: 1 to %d bytes of UTF-8 without control characters",
+			param, abi.MaxMemoryIDBytes),
+		Faults: []carrel.Fault{{Pointer: "/" + pointerEscaper.Replace(param), Message: messageOf(err)}},
+	}
+}
+
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// defaultID asks the providers in order of priority, and fills in the kind and
+// the owner of the one that yields.
+func defaultID(a Ambient, t Target, key *carrel.MemoryKey) (carrel.MemoryID, error) {
+	if t.Provider != nil && t.Provider.Priority < requestPriority {
+		id, err := pluginID(a, t.Provider, key)
+		if err != nil || id != "" {
+			return id, err
+		}
+	}
+	key.Kind, key.Owner = carrel.KindRequest, ""
+	return carrel.MemoryID(a.Request), nil
+}
+
+// pluginID asks the plugin's own provider. "" means that it yields nothing.
+func pluginID(a Ambient, p *abi.DefaultMemoryID, key *carrel.MemoryKey) (carrel.MemoryID, error) {
+	var value string
+	key.Kind = carrel.KindPlugin
+	if name, ok := strings.CutPrefix(p.From, abi.FromHeader); ok {
+		var values []string
+		if a.Header != nil {
+			values = a.Header(name)
+		}
+		if len(values) > 1 {
+			return "", carrel.Fail("memory.Resolve", abi.InvalidMemoryID, fmt.Sprintf(
+				"the header %s names the conversation and was sent %d times; send it once", name, len(values)))
+		}
+		if len(values) == 1 {
+			value = values[0]
+		}
+		key.Owner = ownerOf(a.Caller)
+	} else if p.From == abi.FromSubject {
+		value = string(a.Caller.Subject)
+	}
+	if value == "" {
+		return "", nil
+	}
+	id, err := carrel.ParseDefaultID(value)
+	if err != nil {
+		return "", &carrel.Error{
+			Op: "memory.Resolve", Code: abi.InvalidMemoryID, Err: err,
+			Msg: fmt.Sprintf("the plugin takes its memory id from %s, which holds no usable one: %s", p.From, messageOf(err)),
+		}
+	}
+	return id, nil
+}
+
+// ownerOf names who may share a header provider's ids. Subjects and key ids
+// are marked apart: a subject spelled like a key's id is not that key.
+func ownerOf(c carrel.Caller) carrel.Owner {
+	if c.Subject != "" {
+		return carrel.Owner("subject:" + string(c.Subject))
+	}
+	return carrel.Owner("key:" + string(c.Key))
+}
+
+func messageOf(err error) string {
+	if e, ok := errors.AsType[*carrel.Error](err); ok && e.Msg != "" {
+		return e.Msg
+	}
+	return "it is not usable"
+}

@@ -1,0 +1,154 @@
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+)
+
+// gone waits for the client of call n to go away.
+func (f *fixture) gone(n int) func(context.Context) error {
+	return func(ctx context.Context) error { return f.server.Gone(ctx, n) }
+}
+
+// wantEnded waits for a call to return and checks that its error is the
+// context's.
+func (f *fixture) wantEnded(result <-chan error, want error, code abi.Code) {
+	f.Helper()
+	f.within("the call returns", func(ctx context.Context) error {
+		select {
+		case err := <-result:
+			if !errors.Is(err, want) || carrel.CodeOf(err) != code {
+				f.Errorf("the error is %v with code %v, want one that wraps %v", err, carrel.CodeOf(err), want)
+			}
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// testCancellation checks that a call ends with its context, and with the
+// receiver of its pieces.
+func testCancellation(t *testing.T, open opener) {
+	for mode, stream := range modes {
+		t.Run(mode+": cancelled before the answer begins", func(t *testing.T) {
+			f := open.start(t)
+			f.server.Hold()
+			ctx, cancel := context.WithCancel(f.ctx)
+			defer cancel()
+			result := make(chan error, 1)
+			go func() {
+				_, _, err := f.generate(ctx, ask("hi"), stream)
+				result <- err
+			}()
+			if err := f.server.Arrived(f.ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			f.wantEnded(result, context.Canceled, abi.Canceled)
+			f.within("the upstream call ends", f.gone(1))
+		})
+		t.Run(mode+": cancelled within the answer", func(t *testing.T) {
+			f := open.start(t)
+			ctx, cancel := context.WithCancel(f.ctx)
+			defer cancel()
+			begun := make(chan struct{})
+			f.server.AnswerNext(begins(stream, begun))
+			result := make(chan error, 1)
+			go func() {
+				_, _, err := f.generate(ctx, ask("hi"), stream)
+				result <- err
+			}()
+			select {
+			case <-begun:
+			case <-f.ctx.Done():
+				t.Fatal("the call did not arrive")
+			}
+			cancel()
+			f.wantEnded(result, context.Canceled, abi.Canceled)
+			f.within("the upstream call ends", f.gone(1))
+		})
+		t.Run(mode+": past its deadline", func(t *testing.T) {
+			f := open.start(t)
+			f.server.Hold()
+			ctx, cancel := context.WithTimeout(f.ctx, 50*time.Millisecond)
+			defer cancel()
+			result := make(chan error, 1)
+			go func() {
+				_, _, err := f.generate(ctx, ask("hi"), stream)
+				result <- err
+			}()
+			f.wantEnded(result, context.DeadlineExceeded, abi.Timeout)
+			if len(f.server.Calls()) > 0 {
+				f.within("the upstream call ends", f.gone(1))
+			}
+		})
+		t.Run(mode+": cancelled from the start", func(t *testing.T) {
+			f := open.start(t)
+			ctx, cancel := context.WithCancel(f.ctx)
+			cancel()
+			_, pieces, err := f.generate(ctx, ask("hi"), stream)
+			if !errors.Is(err, context.Canceled) || len(pieces) > 0 {
+				t.Errorf("pieces %q, error %v; want none, and one that wraps context.Canceled", pieces, err)
+			}
+		})
+	}
+	t.Run("cancelled after the first piece", func(t *testing.T) {
+		f := open.start(t)
+		f.server.HoldAfter(1)
+		f.server.ReplyPieces("one", "two")
+		ctx, cancel := context.WithCancel(f.ctx)
+		defer cancel()
+		var got []string
+		_, err := f.provider.Generate(ctx, ask("hi"), func(text string) error {
+			got = append(got, text)
+			cancel()
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) || !slices.Equal(got, []string{"one"}) {
+			t.Errorf("pieces %q, error %v", got, err)
+		}
+		f.within("the upstream call ends", f.gone(1))
+	})
+	t.Run("an error of the receiver stops the call", func(t *testing.T) {
+		f := open.start(t)
+		f.server.HoldAfter(2)
+		f.server.ReplyPieces("one", "two", "three")
+		enough := errors.New("enough")
+		var got []string
+		resp, err := f.provider.Generate(f.ctx, ask("hi"), func(text string) error {
+			got = append(got, text)
+			if len(got) == 2 {
+				return enough
+			}
+			return nil
+		})
+		if !errors.Is(err, enough) || resp.Text != "" || !slices.Equal(got, []string{"one", "two"}) {
+			t.Errorf("pieces %q, text %q, error %v", got, resp.Text, err)
+		}
+		f.within("the upstream call ends", f.gone(1))
+	})
+}
+
+// begins answers with the begin of a body, closes begun and sends no more.
+func begins(stream bool, begun chan<- struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := `{"choices":[{"message":{"content":"hi`
+		w.Header().Set("Content-Type", "application/json")
+		if stream {
+			body = event(`{"choices":[{"index":0,"delta":{"content":"hi"}}]}`)
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		_, _ = w.Write([]byte(body))
+		_ = http.NewResponseController(w).Flush()
+		close(begun)
+		<-r.Context().Done()
+	})
+}

@@ -1,0 +1,144 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+)
+
+// server is a listener and what serves it.
+type server struct {
+	listener net.Listener
+	http     *http.Server
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w (another address: --listen 127.0.0.1:0 takes any free port)", address, err)
+	}
+	return l, nil
+}
+
+func isLoopback(l net.Listener) bool {
+	a, ok := l.Addr().(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// baseURL is how a client on this machine reaches a listener.
+func baseURL(l net.Listener) string {
+	a, ok := l.Addr().(*net.TCPAddr)
+	if ok && a.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", a.Port)
+	}
+	return "http://" + l.Addr().String()
+}
+
+// Bounds of the HTTP servers that no request ever comes near.
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10
+)
+
+// httpServer has no write timeout: an invocation may take long, and has a
+// deadline of its own.
+func (h *Host) httpServer(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: errorLog(h.log),
+	}
+}
+
+// Run serves until ctx ends, then drains: it refuses new work, gives what runs
+// Limits.DrainTimeout, cancels the rest, and closes what the end of the
+// process closes. A host runs once. The error is the first reason to stop that
+// is not ctx.
+func (h *Host) Run(ctx context.Context) error {
+	var background sync.WaitGroup
+	sweep, stopSweep := context.WithCancel(context.WithoutCancel(ctx))
+	background.Go(func() { h.scopes.Run(sweep) })
+
+	failed := make(chan error, len(h.servers))
+	for _, s := range h.servers {
+		background.Go(func() {
+			if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	err = errors.Join(err, h.drain(context.WithoutCancel(ctx)))
+	stopSweep()
+	background.Wait()
+	return err
+}
+
+// drain ends what runs. Scopes of requests close with their requests.
+func (h *Host) drain(ctx context.Context) error {
+	h.health.drain()
+	h.invoker.StopAccepting()
+	grace, cancel := context.WithTimeout(ctx, h.cfg.Limits.DrainTimeout)
+	defer cancel()
+	h.invoker.Drain(grace)
+	// What is left is answers on their way; each has seconds.
+	last, cancelLast := context.WithTimeout(ctx, h.cfg.Limits.CommitTimeout)
+	defer cancelLast()
+	var errs []error
+	for _, s := range h.servers {
+		if err := s.http.Shutdown(last); err != nil {
+			errs = append(errs, fmt.Errorf("shut down %s: %w", s.listener.Addr(), errors.Join(err, s.http.Close())))
+		}
+	}
+	return errors.Join(append(errs, h.scopes.Shutdown(last))...)
+}
+
+// health answers whether the host takes work. The check writes, so its answer
+// is kept for a second: nobody makes the host write by asking often.
+type health struct {
+	check func(context.Context) error
+
+	mu       sync.Mutex // guards what follows
+	draining bool
+	at       time.Time
+	err      error
+}
+
+const healthFor = time.Second
+
+func (s *health) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+}
+
+func (s *health) ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return carrel.Fail("host.ready", abi.Draining, "this host is shutting down")
+	}
+	if time.Since(s.at) < healthFor {
+		return s.err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), healthFor)
+	defer cancel()
+	s.err = s.check(ctx)
+	if s.err != nil && carrel.CodeOf(s.err) != abi.StorageFull {
+		s.err = &carrel.Error{Op: "host.ready", Code: abi.Overloaded, Msg: "the store does not take writes", Err: s.err}
+	}
+	s.at = time.Now()
+	return s.err
+}

@@ -1,0 +1,171 @@
+// Package schema validates params against the JSON Schemas (draft 2020-12) of
+// manifests. Schemas and params are both outsiders' bytes, so the cost of a
+// validation is bounded before it begins: nothing is loaded from anywhere,
+// recursion is refused, and the most work that one value can cause is computed
+// when a schema is compiled.
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/strictjson"
+)
+
+// The bounds of schemas. The first ones make a schema invalid.
+const (
+	// MaxDepth is how deep a schema's JSON may be nested.
+	MaxDepth = 32
+	// MaxWeight bounds the subschemas of a schema and its patterns' program
+	// sizes; after every $ref is replaced by what it names, it bounds those
+	// that one value of the params can meet.
+	MaxWeight = 5000
+	// MaxPatternBytes bounds one regular expression.
+	MaxPatternBytes = 1024
+	// MaxWork bounds a validation: weight × bytes of the params' JSON.
+	MaxWork = 1 << 28
+	// MaxEvaluations bounds a validation's memory: (value, subschema) pairs
+	// that may be looked at. Each can leave an error behind before the first
+	// one is reported.
+	MaxEvaluations = 1 << 19
+)
+
+// maxExplained bounds the evaluations of a validation that says where the
+// faults are; beyond it the answer is only that there are some.
+const maxExplained = 1 << 16
+
+// location is the made-up address of the schema; nothing is ever loaded.
+const location = "schema:params"
+
+// Schema is a compiled schema. It is read-only and safe for concurrent use.
+type Schema struct {
+	compiled *jsonschema.Schema
+	negated  *jsonschema.Schema // "not" of it: validates without collecting errors
+	weight   weight
+}
+
+// Compile reads a schema. $ref may only point into the schema itself and must
+// not be recursive; $schema, if it is there, must name draft 2020-12; $id and
+// dynamic references are not supported. "format" is a remark, not a check.
+//
+// Its error is a *carrel.Error with code invalid_manifest; the faults'
+// pointers begin at the schema's root.
+func Compile(raw []byte) (*Schema, error) {
+	if len(raw) > abi.MaxSchemaBytes {
+		return nil, invalid(carrel.Fault{Message: fmt.Sprintf(
+			"the schema is %d bytes, at most %d are allowed; shorten it", len(raw), abi.MaxSchemaBytes)})
+	}
+	doc, err := strictjson.Value(raw, MaxDepth)
+	if err != nil {
+		e, ok := errors.AsType[*carrel.Error](err)
+		if !ok {
+			return nil, fmt.Errorf("schema.Compile: %w", err)
+		}
+		return nil, invalid(e.Faults...)
+	}
+	g := newGraph()
+	g.read(doc)
+	if len(g.faults) > 0 {
+		return nil, invalid(g.faults...)
+	}
+	w, faults := g.weigh()
+	if len(faults) > 0 {
+		return nil, invalid(faults...)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	c.UseRegexpEngine(g.regexp)
+	if err := c.AddResource(location, doc); err != nil {
+		return nil, fmt.Errorf("schema.Compile: %w", err)
+	}
+	s := &Schema{weight: w}
+	if s.compiled, err = c.Compile(location); err != nil {
+		return nil, invalid(compileFaults(err)...)
+	}
+	if err := c.AddResource(location+"-not", map[string]any{"not": map[string]any{"$ref": location}}); err != nil {
+		return nil, fmt.Errorf("schema.Compile: %w", err)
+	}
+	if s.negated, err = c.Compile(location + "-not"); err != nil {
+		return nil, fmt.Errorf("schema.Compile: %w", err)
+	}
+	return s, nil
+}
+
+// Validate checks v, a value of strictjson.Value that was decoded from size
+// bytes of JSON. It does not change v.
+//
+// Its error is a *carrel.Error: invalid_params with one fault per failure (20
+// at most), or limit_exceeded (schemaWork) for params that are too large to be
+// checked against this schema.
+func (s *Schema) Validate(v any, size int) error {
+	evaluations := times(s.weight.evaluations, int64(values(v)))
+	if s.weight.work(int64(size)) > MaxWork || evaluations > MaxEvaluations {
+		return carrel.FailLimit("schema.Validate", abi.LimitExceeded, "schemaWork", fmt.Sprintf(
+			"params of %d bytes are too much work for this method's params schema (limit schemaWork); send smaller params, or simplify the schema", size))
+	}
+	// The first run only says yes or no. "not" fails when the schema holds.
+	if s.negated.Validate(v) != nil {
+		return nil
+	}
+	if evaluations > maxExplained {
+		return invalidParams([]carrel.Fault{{Message: "the params do not match the method's schema; they are too large to say where"}})
+	}
+	err := s.compiled.Validate(v)
+	if failed, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
+		return invalidParams(paramFaults(failed))
+	}
+	return fmt.Errorf("schema.Validate: the schema refuses without a reason: %w", err)
+}
+
+// values counts the JSON values in v.
+func values(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			n += values(e)
+		}
+	case map[string]any:
+		for _, e := range v {
+			n += 1 + values(e) // a name is a value for propertyNames
+		}
+	}
+	return n
+}
+
+type noLoader struct{}
+
+func (noLoader) Load(string) (any, error) {
+	return nil, errors.New("a $ref may only point into the schema itself")
+}
+
+func invalid(faults ...carrel.Fault) error {
+	const most = 20
+	if n := len(faults); n > most {
+		faults = append(faults[:most:most], carrel.Fault{Message: fmt.Sprintf("there are %d more faults", n-most)})
+	}
+	return &carrel.Error{Op: "schema.Compile", Code: abi.InvalidManifest, Faults: faults,
+		Msg: "the schema is not acceptable: " + describe(faults[0])}
+}
+
+func invalidParams(faults []carrel.Fault) error {
+	texts := make([]string, 0, len(faults))
+	for _, f := range faults[:min(len(faults), 3)] {
+		texts = append(texts, describe(f))
+	}
+	return &carrel.Error{Op: "schema.Validate", Code: abi.InvalidParams, Faults: faults,
+		Msg: "the params do not match the method's schema: " + strings.Join(texts, "; ")}
+}
+
+func describe(f carrel.Fault) string {
+	if f.Pointer == "" {
+		return f.Message
+	}
+	return f.Pointer + ": " + f.Message
+}

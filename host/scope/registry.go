@@ -1,0 +1,152 @@
+// Package scope keeps the registry of scope instances: what is open, what was
+// touched in it, and what ends when it closes. It is the only part of the host
+// that evicts histories.
+package scope
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/host/memory"
+	"github.com/carrelhost/carrel/store"
+)
+
+// Store is what the registry needs of a store.
+type Store interface {
+	store.Scopes
+	store.Histories
+	ActivePlugins(ctx context.Context, afterTenant carrel.TenantID, after carrel.PluginName, limit int) ([]store.Plugin, error)
+}
+
+// Config configures a Registry. Store, Node, Secret and Log are required.
+type Config struct {
+	Store  Store
+	Node   string   // this process run; no two runs share one
+	Secret [32]byte // the store's host secret
+	Log    *slog.Logger
+
+	// CloseApplications closes application scopes when the host stops, as CDI
+	// does, instead of keeping them until their plugin is deactivated.
+	CloseApplications bool
+	// EvictTimeout bounds one attempt to close a scope; 0 = 10 s.
+	EvictTimeout time.Duration
+	// RetryEvery is how often evictions that failed are tried again; 0 = 1 s.
+	RetryEvery time.Duration
+
+	Now   func() time.Time // nil = time.Now
+	NewID func() string    // nil = random UUIDs
+}
+
+// Registry opens and closes scope instances. It is safe for concurrent use.
+type Registry struct {
+	cfg Config
+
+	mu      sync.Mutex // guards pending
+	pending map[carrel.ScopeID]carrel.EvictionReason
+	wake    chan struct{} // holds one token when pending may have grown
+}
+
+const (
+	defaultEvictTimeout = 10 * time.Second
+	defaultRetryEvery   = time.Second
+	listPage            = 500
+)
+
+// New returns a registry. Recover must run before anything is served.
+func New(cfg Config) (*Registry, error) {
+	var errs []error
+	if cfg.Store == nil {
+		errs = append(errs, errors.New("scope: Config.Store is nil"))
+	}
+	if cfg.Node == "" {
+		errs = append(errs, errors.New("scope: Config.Node is empty"))
+	}
+	if cfg.Log == nil {
+		errs = append(errs, errors.New("scope: Config.Log is nil"))
+	}
+	if cfg.EvictTimeout == 0 {
+		cfg.EvictTimeout = defaultEvictTimeout
+	}
+	if cfg.RetryEvery == 0 {
+		cfg.RetryEvery = defaultRetryEvery
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = uuid.NewString
+	}
+	return &Registry{
+		cfg:     cfg,
+		pending: map[carrel.ScopeID]carrel.EvictionReason{},
+		wake:    make(chan struct{}, 1),
+	}, errors.Join(errs...)
+}
+
+// Handle returns the opaque name of a memory key.
+func (r *Registry) Handle(k carrel.MemoryKey) carrel.Handle {
+	return memory.Handle(r.cfg.Secret, k)
+}
+
+// NewApplication returns a fresh application scope instance for a plugin. It
+// is open once the store has it.
+func (r *Registry) NewApplication(t carrel.TenantID, p carrel.PluginName) store.ScopeInstance {
+	return store.ScopeInstance{
+		ID: carrel.ScopeID(r.cfg.NewID()), Tenant: t, Scope: carrel.ScopeApplication,
+		Plugin: p, Node: r.cfg.Node, OpenedAt: r.cfg.Now(),
+	}
+}
+
+// Closed is what the close of a scope did.
+type Closed struct {
+	Evicted []carrel.Eviction
+	// Pending says that the eviction failed and will be tried again until it
+	// succeeds, also after a restart.
+	Pending bool
+}
+
+// CloseApplication closes an application scope whose plugin no longer claims
+// it. It does not fail: what cannot be evicted now is evicted later.
+func (r *Registry) CloseApplication(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) Closed {
+	if id == "" {
+		return Closed{}
+	}
+	return r.close(ctx, id, why)
+}
+
+// Delete ends one history by hand, whatever runs on it. Its errors are the
+// store's.
+func (r *Registry) Delete(ctx context.Context, k carrel.MemoryKey) (carrel.Eviction, error) {
+	e, err := r.cfg.Store.DeleteHistory(ctx, k, carrel.ReasonDeleted, r.cfg.Now())
+	if err != nil {
+		return carrel.Eviction{}, fmt.Errorf("delete history: %w", err)
+	}
+	return e, nil
+}
+
+// close closes a scope even if ctx has ended: a client that went away must
+// not keep its histories alive.
+func (r *Registry) close(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) Closed {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
+	defer cancel()
+	evicted, err := r.cfg.Store.CloseScope(ctx, id, why, r.cfg.Now())
+	if err == nil {
+		return Closed{Evicted: evicted}
+	}
+	r.cfg.Log.Error("scope not closed; it will be tried again", "scope", id, "err", err)
+	r.mu.Lock()
+	r.pending[id] = why
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return Closed{Pending: true}
+}

@@ -1,0 +1,113 @@
+package scope
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
+)
+
+// Request is the scope instance of one request. All invocations under the
+// request, however deep, share it. It is safe for concurrent use; whoever
+// began it closes it.
+type Request struct {
+	r  *Registry
+	in store.ScopeInstance
+
+	// mu is held for reading during every write in this scope and for writing
+	// by Close, so that no write follows the close.
+	mu     sync.RWMutex
+	closed bool
+
+	touchMu sync.Mutex // guards touched
+	touched bool       // the store has, or may have, this instance
+}
+
+// Begin opens the scope of a request. Nothing is stored until it touches.
+func (r *Registry) Begin(t carrel.TenantID, id carrel.RequestID) *Request {
+	return &Request{r: r, in: store.ScopeInstance{
+		ID: carrel.ScopeID(id), Tenant: t, Scope: carrel.ScopeRequest,
+		Node: r.cfg.Node, OpenedAt: r.cfg.Now(),
+	}}
+}
+
+// ID returns the id of the request.
+func (q *Request) ID() carrel.RequestID { return carrel.RequestID(q.in.ID) }
+
+// Use is an invocation's use of a memory key, on behalf of one service.
+type Use struct {
+	Key     carrel.MemoryKey
+	Plugin  carrel.PluginName
+	Service carrel.Scope // the service's scope
+	// Application is the plugin's application scope as of the start of the
+	// invocation; used if Service says so.
+	Application store.ScopeInstance
+	By          store.Toucher
+}
+
+// Touch records durably, before the model is called, that this scope or the
+// application's uses the key. A key of the request's own kind has no history
+// that anyone else could have written, so its touch is left to the commit.
+// Errors: scope_closed, and the store's.
+func (q *Request) Touch(ctx context.Context, u Use) error {
+	if u.Service == carrel.ScopeRequest && u.Key.Kind == carrel.KindRequest {
+		return nil
+	}
+	return q.write(u, func(t store.Touch) error {
+		_, err := q.r.cfg.Store.Touch(ctx, t)
+		return err
+	})
+}
+
+// Commit appends a whole turn to the history that it was built upon, and
+// touches if that is still due. Errors: scope_closed if the history ended
+// meanwhile or the scope did, and the store's.
+func (q *Request) Commit(ctx context.Context, u Use, generation int64, system *string, turn []carrel.Message) error {
+	return q.write(u, func(t store.Touch) error {
+		return q.r.cfg.Store.Commit(ctx, store.Commit{
+			Touch: t, Generation: generation, System: system, Messages: turn, At: t.At,
+		})
+	})
+}
+
+// write runs one write of this scope, unless it is closed.
+func (q *Request) write(u Use, do func(store.Touch) error) error {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	if q.closed {
+		return carrel.Fail("scope.Request", abi.ScopeClosed, "the request has ended")
+	}
+	t := store.Touch{
+		Scope: q.in, Key: u.Key, Handle: q.r.Handle(u.Key),
+		Plugin: u.Plugin, By: u.By, At: q.r.cfg.Now(),
+	}
+	switch u.Service {
+	case carrel.ScopeApplication:
+		t.Scope = u.Application
+	case carrel.ScopeRequest:
+		q.touchMu.Lock()
+		q.touched = true // before the write: one whose outcome is unknown counts
+		q.touchMu.Unlock()
+	case carrel.ScopeSession:
+		return fmt.Errorf("scope: a %s scope is not open here", u.Service)
+	}
+	return do(t)
+}
+
+// Close ends the scope: it waits for writes under way, then evicts every
+// history touched in it, also if ctx has ended. A second Close does nothing.
+func (q *Request) Close(ctx context.Context) Closed {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return Closed{}
+	}
+	q.closed = true
+	if !q.touched {
+		return Closed{}
+	}
+	return q.r.close(ctx, q.in.ID, carrel.ReasonScopeClosed)
+}

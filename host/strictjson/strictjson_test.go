@@ -1,0 +1,182 @@
+package strictjson_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/strictjson"
+)
+
+func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+func TestValueKeepsWhatWasSent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   string
+		want any
+	}{
+		"numbers keep their text": {
+			`[1.0, 12345678901234567890, -0, 1E+2]`,
+			[]any{json.Number("1.0"), json.Number("12345678901234567890"), json.Number("-0"), json.Number("1E+2")},
+		},
+		"the largest exponent is 400":     {`1e400`, json.Number("1e400")},
+		"four hundred digits are allowed": {strings.Repeat("1", 400), json.Number(strings.Repeat("1", 400))},
+		"escapes are decoded":             {`"a\u0000é"`, "a\x00é"},
+		"the allowed depth is allowed":    {nested(3), []any{[]any{[]any{}}}},
+		"white space around is allowed":   {" \n{\"a\":null} ", map[string]any{"a": nil}},
+		"names in other case are others":  {`{"a":true,"A":false}`, map[string]any{"a": true, "A": false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := strictjson.Value([]byte(tc.in), 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("got %#v, want %#v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestValueRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in, pointer, message string
+	}{
+		"a duplicate member":                     {`{"a":{"b":1,"b":2}}`, "/a/b", "twice (byte"},
+		"a duplicate member in another spell":    {`{"a":1,"\u0061":2}`, "/a", "twice"},
+		"invalid UTF-8":                          {"[\"\xff\"]", "/0", "UTF-8"},
+		"half a surrogate":                       {`"\ud800"`, "", "surrogate"},
+		"data after the value":                   {`{} {}`, "", "more after the end"},
+		"garbage after the value":                {`{} x`, "", "byte 3"},
+		"nothing":                                {``, "", "ends before"},
+		"a value that is cut off":                {`{"a":[1`, "/a", "ends before"},
+		"one level too many":                     {`{"a":` + nested(3) + `}`, "/a/0/0", "too deeply"},
+		"ten thousand levels":                    {nested(10000), "/0/0/0", "too deeply"},
+		"an exponent bomb":                       {`{"n":1e1000000000}`, "/n", "exponent"},
+		"an exponent that no int can hold":       {`1e99999999999999999999`, "", "exponent"},
+		"a negative exponent bomb":               {`1E-1000000000`, "", "exponent"},
+		"an exponent of 401":                     {`1e401`, "", "exponent"},
+		"401 digits":                             {strings.Repeat("1", 401), "", "401 digits"},
+		"401 digits behind the decimal point":    {"0." + strings.Repeat("1", 400), "", "401 digits"},
+		"a comma at the end":                     {`[1,]`, "", "byte"},
+		"a comment":                              {`{/*x*/}`, "", "byte"},
+		"a single quote":                         {`{'a':1}`, "", "byte"},
+		"NaN":                                    {`NaN`, "", "byte"},
+		"a number with a zero before":            {`01`, "", "byte"},
+		"a byte order mark":                      {"\ufeff{}", "", "byte"},
+		"a control character inside of a string": {"\"a\nb\"", "", "byte"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := strictjson.Value([]byte(tc.in), 3)
+			wantFault(t, err, abi.MalformedJSON, tc.pointer, tc.message)
+		})
+	}
+}
+
+func wantFault(t *testing.T, err error, code abi.Code, pointer, message string) {
+	t.Helper()
+	e, ok := errors.AsType[*carrel.Error](err)
+	if !ok {
+		t.Fatalf("want a *carrel.Error, got %v", err)
+	}
+	if e.Code != code || len(e.Faults) != 1 {
+		t.Fatalf("want one fault and code %v, got %v with %v", code, e, e.Faults)
+	}
+	if f := e.Faults[0]; f.Pointer != pointer || !strings.Contains(f.Message, message) {
+		t.Errorf("got fault %q %q, want %q …%s…", f.Pointer, f.Message, pointer, message)
+	}
+}
+
+func TestObjectRefusesWhatIsNoObject(t *testing.T) {
+	if o, err := strictjson.Object([]byte(`{"a":1}`), 3); err != nil || len(o) != 1 {
+		t.Fatalf("got %v, %v", o, err)
+	}
+	for _, in := range []string{`null`, `[]`, `"x"`, `1`, `true`} {
+		_, err := strictjson.Object([]byte(in), 3)
+		wantFault(t, err, abi.MalformedJSON, "", "object is expected")
+	}
+}
+
+type body struct {
+	Name  string          `json:"name"`
+	Count int8            `json:"count"`
+	Any   any             `json:"any"`
+	Map   map[string]any  `json:"map"`
+	Raw   json.RawMessage `json:"raw"`
+	Num   json.Number     `json:"num"`
+	List  []string        `json:"list"`
+	Deep  *struct {
+		X bool `json:"x"`
+	} `json:"deep"`
+}
+
+func TestIntoFillsAStruct(t *testing.T) {
+	var got body
+	err := strictjson.Into([]byte(`{"name":"n","count":5,"any":1.0,"map":{"big":12345678901234567890},"raw":[1.50],"num":7.0,"list":["a"],"deep":{"x":true}}`), &got, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Name != "n" || got.Count != 5 || got.Any != json.Number("1.0") || got.Map["big"] != json.Number("12345678901234567890") ||
+		string(got.Raw) != "[1.50]" || got.Num != "7.0" || len(got.List) != 1 || !got.Deep.X {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestIntoRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in      string
+		code    abi.Code
+		pointer string
+		message string
+	}{
+		"a member that nobody knows":        {`{"nam":"x"}`, abi.BadRequest, "/nam", "no such member"},
+		"a member in another case":          {`{"Name":"x"}`, abi.BadRequest, "/Name", "case"},
+		"an unknown member deep inside":     {`{"deep":{"y":1}}`, abi.BadRequest, "/deep/y", "no such member"},
+		"a number for a string":             {`{"name":1}`, abi.BadRequest, "/name", "a string is expected"},
+		"a string for a number":             {`{"num":"1"}`, abi.BadRequest, "/num", "a number is expected"},
+		"an integer that is too large":      {`{"count":300}`, abi.BadRequest, "/count", "8 bits"},
+		"a fraction for an integer":         {`{"count":1.5}`, abi.BadRequest, "/count", "integer"},
+		"an object for an array":            {`{"list":{}}`, abi.BadRequest, "/list", "an array is expected"},
+		"an array for the whole":            {`[]`, abi.BadRequest, "", "an object is expected"},
+		"a duplicate member in raw bytes":   {`{"raw":{"a":1,"a":2}}`, abi.MalformedJSON, "/raw/a", "twice"},
+		"an exponent bomb in raw bytes":     {`{"raw":[1e999999999]}`, abi.MalformedJSON, "/raw/0", "exponent"},
+		"too many levels in a field of any": {`{"any":` + nested(9) + `}`, abi.MalformedJSON, "/any/0/0/0/0", "too deeply"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got body
+			wantFault(t, strictjson.Into([]byte(tc.in), &got, 5), tc.code, tc.pointer, tc.message)
+		})
+	}
+}
+
+// FuzzValue checks that Value accepts nothing that the standard library
+// refuses, and that what it returns encodes to the same value again.
+func FuzzValue(f *testing.F) {
+	for _, s := range []string{`{"a":[1,2.50,"x",null,true]}`, `{"a":1,"a":2}`, `1e1000000000`, "\"\xff\"", nested(70)} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		v, err := strictjson.Value(b, 8)
+		if err != nil {
+			if carrel.CodeOf(err) != abi.MalformedJSON {
+				t.Fatalf("want malformed_json, got %v", err)
+			}
+			return
+		}
+		if !json.Valid(b) {
+			t.Fatalf("%q was accepted", b)
+		}
+		again, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v2, err := strictjson.Value(again, 8)
+		if err != nil || !reflect.DeepEqual(v, v2) {
+			t.Fatalf("%q became %q: %v", b, again, err)
+		}
+	})
+}

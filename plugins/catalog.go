@@ -1,0 +1,226 @@
+// Package plugins keeps the plugins of all tenants: it admits what is
+// uploaded, keeps versions by the digest of their bytes, and knows which one
+// is active.
+package plugins
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
+)
+
+// Config configures a Catalog. Store, Admit and NewApplication are required.
+type Config struct {
+	Store store.Plugins
+	Admit Admit
+	// NewApplication makes the application scope instance that activation
+	// opens.
+	NewApplication func(carrel.TenantID, carrel.PluginName) store.ScopeInstance
+	Limits         store.PluginLimits
+	Loaded         int              // versions kept ready at once; 0 = 1,000
+	Now            func() time.Time // nil = time.Now
+}
+
+// Catalog is the plugins of all tenants. It is safe for concurrent use.
+type Catalog struct {
+	cfg    Config
+	active *cache
+}
+
+const defaultLoaded = 1000
+
+// NewCatalog returns a catalog over a store.
+func NewCatalog(cfg Config) (*Catalog, error) {
+	var errs []error
+	if cfg.Store == nil || cfg.Admit == nil || cfg.NewApplication == nil {
+		errs = append(errs, errors.New("plugins: Config needs Store, Admit and NewApplication"))
+	}
+	if cfg.Limits.Plugins <= 0 || cfg.Limits.Versions <= 0 {
+		errs = append(errs, errors.New("plugins: Config.Limits must be positive"))
+	}
+	if cfg.Loaded == 0 {
+		cfg.Loaded = defaultLoaded
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	active, err := newCache(cfg.Loaded)
+	errs = append(errs, err)
+	return &Catalog{cfg: cfg, active: active}, errors.Join(errs...)
+}
+
+// Upload is how a module is to be taken in.
+type Upload struct {
+	Tenant   carrel.TenantID
+	Module   []byte
+	Activate bool // make it the active version
+	DryRun   bool // only say what would happen
+}
+
+// Uploaded is what became of an upload.
+type Uploaded struct {
+	Version store.Version // its number is 0 after a dry run
+	Created bool          // false: these bytes were there before
+	Plugin  store.Plugin  // as it is then; zero after a dry run
+}
+
+// Upload admits a module and keeps it as a version, the same bytes as the
+// same version. What is refused changes nothing. Errors are those of Admit,
+// and quota_exceeded.
+func (c *Catalog) Upload(ctx context.Context, u Upload) (Uploaded, error) {
+	a, err := c.cfg.Admit(ctx, u.Module)
+	if err != nil {
+		return Uploaded{}, err
+	}
+	manifest, err := EncodeManifest(a.Manifest)
+	if err != nil {
+		return Uploaded{}, fmt.Errorf("encode manifest: %w", err)
+	}
+	report, err := json.Marshal(a.Report)
+	if err != nil {
+		return Uploaded{}, fmt.Errorf("encode report: %w", err)
+	}
+	v := store.Version{
+		Tenant: u.Tenant, Plugin: carrel.PluginName(a.Manifest.Name), Digest: carrel.DigestOf(u.Module),
+		Manifest: manifest, Report: report, Bytes: int64(len(u.Module)), CreatedAt: c.cfg.Now().UTC(),
+	}
+	if u.DryRun {
+		return Uploaded{Version: v}, nil
+	}
+	var out Uploaded
+	if out.Version, out.Created, err = c.cfg.Store.PutVersion(ctx, v, u.Module, c.cfg.Limits); err != nil {
+		return Uploaded{}, fmt.Errorf("store version: %w", err)
+	}
+	if u.Activate {
+		out.Plugin, err = c.activate(ctx, u.Tenant, v.Plugin, v.Digest)
+	} else {
+		out.Plugin, err = c.cfg.Store.Plugin(ctx, u.Tenant, v.Plugin)
+	}
+	return out, err
+}
+
+// Activate makes a version the active one; invocations that run finish on the
+// one they began with. A plugin or version that is not there is not_found.
+func (c *Catalog) Activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Plugin, error) {
+	v, err := c.cfg.Store.Version(ctx, t, p, ref)
+	if err != nil {
+		return store.Plugin{}, fmt.Errorf("find version: %w", err)
+	}
+	return c.activate(ctx, t, p, v.Digest)
+}
+
+func (c *Catalog) activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest) (store.Plugin, error) {
+	after, err := c.cfg.Store.Activate(ctx, t, p, d, c.cfg.NewApplication(t, p))
+	c.active.drop(plugin{t, p}) // whatever came of it
+	if err != nil {
+		return store.Plugin{}, fmt.Errorf("activate: %w", err)
+	}
+	return after, nil
+}
+
+// Rollback activates the version that was active before the active one, or
+// before the plugin was deactivated. Two rollbacks end where they began. If
+// there is none it returns bad_request.
+func (c *Catalog) Rollback(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
+	now, err := c.cfg.Store.Plugin(ctx, t, p)
+	if err != nil {
+		return store.Plugin{}, fmt.Errorf("find plugin: %w", err)
+	}
+	if now.Previous == (carrel.Digest{}) {
+		return store.Plugin{}, carrel.Fail("plugins.Rollback", abi.BadRequest,
+			"there is no version to roll back to: none was active before this one, or it was deleted")
+	}
+	return c.activate(ctx, t, p, now.Previous)
+}
+
+// Deactivate leaves the plugin without an active version and returns it as it
+// was before: the caller closes its application scope. not_found if there is
+// no such plugin; a plugin that is not active stays so.
+func (c *Catalog) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
+	before, err := c.cfg.Store.Deactivate(ctx, t, p)
+	c.active.drop(plugin{t, p})
+	if err != nil {
+		return store.Plugin{}, fmt.Errorf("deactivate: %w", err)
+	}
+	return before, nil
+}
+
+// Delete removes the plugin and all its versions and returns it as it was
+// before: the caller closes its application scope. not_found if there is no
+// such plugin.
+func (c *Catalog) Delete(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
+	before, err := c.cfg.Store.DeletePlugin(ctx, t, p)
+	c.active.drop(plugin{t, p})
+	if err != nil {
+		return store.Plugin{}, fmt.Errorf("delete plugin: %w", err)
+	}
+	return before, nil
+}
+
+// DeleteVersion removes a version. The active one is bad_request.
+func (c *Catalog) DeleteVersion(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) error {
+	v, err := c.cfg.Store.Version(ctx, t, p, ref)
+	if err == nil {
+		err = c.cfg.Store.DeleteVersion(ctx, t, p, v.Digest)
+	}
+	if errors.Is(err, store.ErrActive) {
+		return carrel.Fail("plugins.DeleteVersion", abi.BadRequest,
+			"this version is active; activate another or deactivate the plugin first")
+	}
+	if err != nil {
+		return fmt.Errorf("delete version: %w", err)
+	}
+	return nil
+}
+
+// Running returns the version of a plugin that ref picks, ready to be called,
+// with the plugin's application scope. A plugin without an active version is
+// not_found, whatever ref says.
+func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (Running, error) {
+	key := plugin{t, p}
+	r, epoch, ok := c.active.get(key)
+	if !ok {
+		var err error
+		if r, err = c.read(ctx, t, p); err != nil {
+			return Running{}, err
+		}
+		c.active.put(key, r, epoch)
+	}
+	if ref.IsActive() || ref.N == r.Version.N || ref.Digest == r.Version.Digest {
+		return r, nil
+	}
+	v, err := c.cfg.Store.Version(ctx, t, p, ref)
+	if err != nil {
+		return Running{}, fmt.Errorf("find version: %w", err)
+	}
+	l, err := load(v)
+	return Running{l, r.Application}, err
+}
+
+// read loads the active version from the store.
+func (c *Catalog) read(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (Running, error) {
+	row, err := c.cfg.Store.Plugin(ctx, t, p)
+	if err != nil {
+		return Running{}, fmt.Errorf("find plugin: %w", err)
+	}
+	if row.Active == (carrel.Digest{}) {
+		return Running{}, carrel.FailNotFound("plugins.Running")
+	}
+	v, err := c.cfg.Store.Version(ctx, t, p, carrel.VersionRef{Digest: row.Active})
+	if err != nil {
+		return Running{}, fmt.Errorf("find version: %w", err)
+	}
+	l, err := load(v)
+	if err != nil {
+		return Running{}, err
+	}
+	return Running{l, store.ScopeInstance{
+		ID: row.Scope, Tenant: t, Scope: carrel.ScopeApplication, Plugin: p,
+	}}, nil
+}

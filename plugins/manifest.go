@@ -1,0 +1,145 @@
+package plugins
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/strictjson"
+)
+
+// Known is what a host has, for checks of a manifest against it.
+type Known struct {
+	// Models are the host's model aliases. nil means that they are not known,
+	// as where a plugin is packed, and that any alias is accepted.
+	Models []string
+}
+
+// manifestDepth is how deep a manifest's JSON may be nested: a schema of 32
+// levels stands six levels below the root.
+const manifestDepth = 40
+
+// ParseManifest reads and checks a manifest. What it returns is complete:
+// defaults and the derived fields UserParam and MemoryIDRequired are filled
+// in. The caller owns it, and keeps raw.
+//
+// Its error is a *carrel.Error. invalid_manifest has every fault in Faults
+// (100 at most, then one that counts the rest), each with its JSON pointer and
+// a remedy. A manifest over abi.MaxManifestBytes is limit_exceeded.
+// default_id_leak is returned only for a manifest without other faults, and
+// then the manifest is returned complete beside it: tools may only warn.
+func ParseManifest(raw []byte, known Known) (abi.Manifest, error) {
+	const op = "plugins.ParseManifest"
+	if len(raw) > abi.MaxManifestBytes {
+		return abi.Manifest{}, carrel.FailLimit(op, abi.LimitExceeded, "manifestBytes", fmt.Sprintf(
+			"the manifest is %d bytes, at most %d are allowed (limit manifestBytes); shorten descriptions and templates",
+			len(raw), abi.MaxManifestBytes))
+	}
+	tree, err := strictjson.Value(raw, manifestDepth)
+	if err != nil {
+		e, ok := errors.AsType[*carrel.Error](err)
+		if !ok {
+			return abi.Manifest{}, fmt.Errorf("%s: %w", op, err)
+		}
+		return abi.Manifest{}, &carrel.Error{Op: op, Code: abi.InvalidManifest, Err: err, Faults: e.Faults,
+			Msg: "the manifest is " + e.Msg}
+	}
+	c := &checker{known: known, layout: layoutOf(raw)}
+	m := c.manifest(tree)
+	if err := c.err(op, "the manifest"); err != nil {
+		return abi.Manifest{}, err
+	}
+	return m, leak(op, m)
+}
+
+// EncodeManifest returns the canonical JSON of a complete manifest: every
+// default written out, members in the specification's order, no white space.
+// ParseManifest reads it back to the same value. The caller owns the result.
+func EncodeManifest(m abi.Manifest) ([]byte, error) {
+	m.Services = slices.Clone(m.Services)
+	for i := range m.Services {
+		if m.Services[i].Methods == nil {
+			m.Services[i].Methods = []abi.Method{}
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(m); err != nil {
+		return nil, fmt.Errorf("plugins.EncodeManifest: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// manifest reads the root.
+func (c *checker) manifest(v any) abi.Manifest {
+	var m abi.Manifest
+	o, ok := c.object(v, "", levelPlugin)
+	if !ok {
+		return m
+	}
+	if m.ABI, ok = o.requiredText("abi", abi.MaxVersionBytes, "add \"abi\": \""+abi.Version+"\""); ok && m.ABI != abi.Version {
+		c.fault("/abi", "this host speaks %q, not %s", abi.Version, quote(m.ABI))
+	}
+	if m.Name, ok = o.requiredText("name", 0, "add the plugin's name, such as \"nice-and-mean\""); ok {
+		if _, err := carrel.ParsePluginName(m.Name); err != nil {
+			c.fault("/name", "%s, not %s", messageOf(err), quote(m.Name))
+		}
+	}
+	if m.Version, ok = o.requiredText("version", abi.MaxVersionBytes, "add the version, such as \"1.0.0\""); ok && m.Version == "" {
+		c.fault("/version", "the version is empty; write one, such as \"1.0.0\"")
+	}
+	m.Description, _ = o.text("description", abi.MaxDescriptionBytes)
+	m.Services = c.services(o)
+	m.DefaultMemoryID = c.defaultMemoryID(o)
+	m.AllowDefaultIDLeak, _ = o.boolean("allowDefaultIdLeak")
+	m.Capabilities = c.capabilities(o)
+	return m
+}
+
+func (c *checker) capabilities(o object) abi.Capabilities {
+	var caps abi.Capabilities
+	v, ok := o.members["capabilities"]
+	if !ok {
+		return caps
+	}
+	co, ok := c.object(v, "/capabilities", levelCapabilities)
+	if !ok {
+		return caps
+	}
+	list, ok := co.list("models", abi.MaxModels)
+	if !ok {
+		return caps
+	}
+	for i, v := range list {
+		at := fmt.Sprintf("/capabilities/models/%d", i)
+		alias, ok := c.asText(v, at, abi.MaxNameBytes)
+		switch {
+		case !ok:
+			continue
+		case slices.Contains(caps.Models, alias):
+			c.fault(at, "%s is there twice; remove one", quote(alias))
+		default:
+			c.modelAlias(alias, at)
+			caps.Models = append(caps.Models, alias)
+		}
+	}
+	return caps
+}
+
+// modelAlias checks that the host has a model of that alias.
+func (c *checker) modelAlias(alias, at string) {
+	switch {
+	case alias == "":
+		c.fault(at, "the model alias is empty; write one or remove it for \"default\"")
+	case c.known.Models == nil || slices.Contains(c.known.Models, alias):
+	case len(c.known.Models) == 0:
+		c.fault(at, "this host has no model %s: it has none at all; ask its operator to configure one", quote(alias))
+	default:
+		c.fault(at, "this host has no model %s; it has %s", quote(alias), orList(c.known.Models))
+	}
+}

@@ -1,0 +1,216 @@
+package plugins
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+)
+
+const defaultModel = "default"
+
+// method reads a method of a service; system is the service's template, which
+// a method without its own uses.
+func (c *checker) method(v any, at string, system template) abi.Method {
+	m := abi.Method{
+		Kind:   abi.KindChat,
+		Params: []byte(`{"type":"object"}`),
+		Output: []byte(`{"type":"string"}`),
+		Model:  defaultModel,
+		Window: abi.Window{Type: abi.WindowMessages, Max: abi.DefaultWindowMessages},
+	}
+	o, ok := c.object(v, at, levelMethod)
+	if !ok {
+		return m
+	}
+	if m.Name, ok = o.requiredText("name", 0, "add the method's name, such as \"chat\""); ok {
+		if _, err := carrel.ParseMethodName(m.Name); err != nil {
+			c.fault(at+"/name", "%s, not %s", messageOf(err), quote(m.Name))
+		}
+	}
+	if kind, ok := o.requiredText("kind", 0, "add \"kind\": \"chat\""); ok {
+		c.kind(kind, at+"/kind")
+	}
+	m.Description, _ = o.text("description", abi.MaxDescriptionBytes)
+	c.output(o)
+	if model, ok := o.text("model", abi.MaxNameBytes); ok {
+		m.Model = model
+		c.modelAlias(model, at+"/model")
+	} else if _, has := o.members["model"]; !has {
+		c.modelAlias(defaultModel, at)
+	}
+	m.Generation = c.generation(o)
+	c.window(o, &m.Window)
+
+	own := c.template(o, "systemMessage")
+	m.SystemMessage = own.text
+	if _, has := o.members["systemMessage"]; has {
+		system = own
+	}
+	user := c.template(o, "userMessage")
+	m.UserMessage = user.text
+	p := c.params(o, &m)
+	c.wiring(o, &m, p, system, user)
+	return m
+}
+
+func (c *checker) kind(kind, at string) {
+	switch kind {
+	case abi.KindChat:
+	case "handler":
+		c.fault(at, "the kind \"handler\" is not supported by this host yet; use \"chat\"")
+	default:
+		c.fault(at, "there is no kind %s; use \"chat\"", quote(kind))
+	}
+}
+
+// output accepts only the default, written out or not.
+func (c *checker) output(o object) {
+	v, ok := o.members["output"]
+	if !ok {
+		return
+	}
+	schema, ok := v.(map[string]any)
+	if !ok || len(schema) != 1 || schema["type"] != "string" {
+		c.fault(o.at+"/output", "an output other than {\"type\":\"string\"} is not supported by this host yet; remove `output`")
+	}
+}
+
+func (c *checker) generation(o object) abi.Generation {
+	g := abi.Generation{
+		Temperature: o.number("temperature", 0, 2),
+		TopP:        o.number("topP", 0, 1),
+	}
+	if n, ok := o.integer("maxOutputTokens", 1, math.MaxInt32); ok {
+		tokens := int(n)
+		g.MaxOutputTokens = &tokens
+	}
+	if _, turns := o.members["seed"].([]any); turns {
+		c.fault(o.at+"/seed", "example turns in `seed` are not supported by this host yet; remove them "+
+			"(as an integer, `seed` is the model's seed)")
+	} else if n, ok := o.integer("seed", math.MinInt64, math.MaxInt64); ok {
+		g.Seed = &n
+	}
+	if effort, ok := o.text("reasoningEffort", abi.MaxNameBytes); ok {
+		if effort == "" {
+			c.fault(o.at+"/reasoningEffort", "the reasoning effort is empty; write one, such as \"low\", or remove it")
+		}
+		g.ReasoningEffort = effort
+	}
+	list, _ := o.list("stop", abi.MaxStopSequences)
+	for i, v := range list {
+		at := fmt.Sprintf("%s/stop/%d", o.at, i)
+		stop, ok := c.asText(v, at, abi.MaxStopBytes)
+		if ok && stop == "" {
+			c.fault(at, "an empty stop sequence would stop every answer at once; remove it")
+		}
+		g.Stop = append(g.Stop, stop)
+	}
+	return g
+}
+
+func (c *checker) window(o object, w *abi.Window) {
+	v, ok := o.members["window"]
+	if !ok {
+		return
+	}
+	at := o.at + "/window"
+	wo, ok := c.object(v, at, levelWindow)
+	if !ok {
+		return
+	}
+	if kind, ok := wo.text("type", 0); ok {
+		switch kind {
+		case abi.WindowMessages:
+		case "tokens":
+			c.fault(at+"/type", "a window of type \"tokens\" is not supported by this host yet; use \"messages\"")
+			return // its max counts something else
+		default:
+			c.fault(at+"/type", "there is no window of type %s; use \"messages\"", quote(kind))
+		}
+	}
+	if n, ok := wo.integer("max", 1, abi.MaxWindowMessages); ok {
+		w.Max = int(n)
+	}
+}
+
+// wiring checks that the memory id and the templates name params that are
+// there, and derives UserParam and MemoryIDRequired.
+func (c *checker) wiring(o object, m *abi.Method, p params, system, user template) {
+	_, hasID := o.members["memoryId"]
+	if id, ok := o.text("memoryId", 0); ok {
+		m.MemoryID = id
+		m.MemoryIDRequired = slices.Contains(p.required, id)
+	}
+	if !p.known {
+		return // what is wrong with params is reported already
+	}
+	if m.MemoryID != "" || hasID {
+		c.memoryID(o, m.MemoryID, p)
+	}
+	for _, t := range []template{system, user} {
+		c.placeholders(t, o, p)
+	}
+	if v, has := o.members["userMessage"]; !has {
+		m.UserParam = c.userParam(o, m.MemoryID, p)
+	} else if v == "" {
+		c.fault(o.at+"/userMessage", "the template is empty, so every call would fail; "+
+			"remove it to use the single string param, or write one")
+	}
+}
+
+func (c *checker) memoryID(o object, id string, p params) {
+	at := o.at + "/memoryId"
+	if _, isText := o.members["memoryId"].(string); !isText {
+		return // reported already
+	}
+	switch kind, there := p.types[id]; {
+	case !there:
+		c.fault(at, "params has no property %s; add it to params.properties with {\"type\":\"string\"}", quote(id))
+	case kind != "string":
+		c.fault(at, "the memory id's param %s must be of type string; write {\"type\":\"string\"} in params.properties", quote(id))
+	}
+}
+
+func (c *checker) placeholders(t template, o object, p params) {
+	for _, name := range t.names {
+		_, there := p.types[name]
+		whose := ""
+		if at := pointer(o.at, "userMessage"); t.at != at && t.at != pointer(o.at, "systemMessage") {
+			whose = fmt.Sprintf(" of %s", o.at)
+		}
+		switch {
+		case !there:
+			c.fault(t.at, "the template uses {{%s}}, but params%s has no such property; add it to params.properties and params.required",
+				name, whose)
+		case !slices.Contains(p.required, name):
+			c.fault(t.at, "the template uses {{%s}}, which callers may leave out; add it to params.required%s", name, whose)
+		}
+	}
+}
+
+// userParam finds the param that is the user message where no template is.
+func (c *checker) userParam(o object, memoryID string, p params) string {
+	var candidates []string
+	for _, name := range p.names {
+		if name != memoryID && p.types[name] == "string" {
+			candidates = append(candidates, name)
+		}
+	}
+	at := o.at + "/userMessage"
+	switch {
+	case len(candidates) == 0:
+		c.fault(at, "there is no `userMessage` and no string param to take its place; "+
+			"add one to params, such as \"msg\": {\"type\":\"string\"}, and to params.required")
+	case len(candidates) > 1:
+		c.fault(at, "there is no `userMessage` and several string params could take its place (%s); "+
+			"add \"userMessage\": \"{{…}}\" with the one that is meant", orList(candidates))
+	case !slices.Contains(p.required, candidates[0]):
+		c.fault(o.at+"/params", "%s is the user message, so callers must send it; add it to params.required", quote(candidates[0]))
+	default:
+		return candidates[0]
+	}
+	return ""
+}

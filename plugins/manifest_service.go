@@ -1,0 +1,101 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/prompt"
+)
+
+func (c *checker) services(o object) []abi.Service {
+	list, ok := o.list("services", abi.MaxServices)
+	if !ok {
+		return nil
+	}
+	out := make([]abi.Service, 0, len(list))
+	seen := map[string]bool{}
+	for i, v := range list {
+		at := fmt.Sprintf("/services/%d", i)
+		s := c.service(v, at)
+		if s.Name != "" && seen[s.Name] {
+			c.fault(at+"/name", "another service of this plugin is named %s; rename one", quote(s.Name))
+		}
+		seen[s.Name] = true
+		out = append(out, s)
+	}
+	return out
+}
+
+func (c *checker) service(v any, at string) abi.Service {
+	s := abi.Service{Scope: abi.ScopeRequest, Methods: []abi.Method{}}
+	o, ok := c.object(v, at, levelService)
+	if !ok {
+		return s
+	}
+	if s.Name, ok = o.requiredText("name", 0, "add the service's name, such as \"com.acme.MyChat\""); ok {
+		if _, err := carrel.ParseServiceName(s.Name); err != nil {
+			c.fault(at+"/name", "%s, not %s", messageOf(err), quote(s.Name))
+		}
+	}
+	s.Description, _ = o.text("description", abi.MaxDescriptionBytes)
+	if scope, ok := o.text("scope", 0); ok {
+		s.Scope = scope
+		c.scope(scope, at+"/scope")
+	}
+	system := c.template(o, "systemMessage")
+	s.SystemMessage = system.text
+	list, ok := o.list("methods", abi.MaxMethods)
+	if !ok {
+		return s
+	}
+	seen := map[string]bool{}
+	for i, v := range list {
+		at := fmt.Sprintf("%s/methods/%d", at, i)
+		m := c.method(v, at, system)
+		if m.Name != "" && seen[m.Name] {
+			c.fault(at+"/name", "another method of this service is named %s; rename one", quote(m.Name))
+		}
+		seen[m.Name] = true
+		s.Methods = append(s.Methods, m)
+	}
+	return s
+}
+
+func (c *checker) scope(scope, at string) {
+	all := []string{abi.ScopeRequest, abi.ScopeSession, abi.ScopeApplication}
+	lower := strings.ToLower(strings.TrimSpace(scope))
+	switch {
+	case scope == abi.ScopeRequest || scope == abi.ScopeApplication:
+	case scope == abi.ScopeSession:
+		c.fault(at, "the scope \"session\" is not supported by this host yet; use \"request\" or \"application\"")
+	case slices.Contains(all, lower):
+		c.fault(at, "there is no scope %s; did you mean %q?", quote(scope), lower)
+	default:
+		c.fault(at, "there is no scope %s; it is one of \"request\", \"session\" and \"application\"", quote(scope))
+	}
+}
+
+// template is a template of a manifest with the place where it stands.
+type template struct {
+	at    string
+	text  string
+	names []string
+}
+
+// template reads an optional template. A faulty one is returned empty.
+func (c *checker) template(o object, member string) template {
+	at := pointer(o.at, member)
+	text, ok := o.text(member, abi.MaxTemplateBytes)
+	if !ok {
+		return template{}
+	}
+	t, err := prompt.Parse(text)
+	if err != nil {
+		c.fault(at, "the template is wrong at %v", err)
+		return template{}
+	}
+	return template{at, text, t.Names()}
+}

@@ -1,0 +1,166 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
+)
+
+type scope struct {
+	store.ScopeInstance
+	owner   *plugin // whose application scope it is; nil for an orphan and for other scopes
+	touched map[carrel.Handle]struct{}
+}
+
+func newScope(si store.ScopeInstance) *scope {
+	si.OpenedAt = stored(si.OpenedAt)
+	return &scope{ScopeInstance: si, touched: make(map[carrel.Handle]struct{})}
+}
+
+// openApplication opens si as the application scope of p, which has none.
+func (s *Store) openApplication(op string, p *plugin, si store.ScopeInstance) error {
+	if s.scopes[si.ID] != nil {
+		return fmt.Errorf("%s: scope instance %s: %w", op, si.ID, store.ErrExists)
+	}
+	si.Tenant, si.Scope, si.Plugin = p.Tenant, carrel.ScopeApplication, p.Name
+	sc := newScope(si)
+	sc.owner = p
+	s.scopes[si.ID] = sc
+	p.Scope = si.ID
+	return nil
+}
+
+// disown takes the plugin's application scope from it.
+func (s *Store) disown(p *plugin) {
+	if sc := s.scopes[p.Scope]; sc != nil {
+		sc.owner = nil
+	}
+	p.Scope = ""
+}
+
+// Touch implements store.Scopes.
+func (s *Store) Touch(ctx context.Context, t store.Touch) (int64, error) {
+	if err := s.begin(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	h, err := s.touch("memstore.Touch", t)
+	if err != nil {
+		return 0, err
+	}
+	return h.Generation, nil
+}
+
+// touch changes nothing if it fails.
+func (s *Store) touch(op string, t store.Touch) (*history, error) {
+	if t.Scope.Tenant != t.Key.Tenant {
+		return nil, fmt.Errorf("%s: a scope of tenant %s cannot touch a key of tenant %s", op, t.Scope.Tenant, t.Key.Tenant)
+	}
+	h, named := s.histories[t.Key], s.handles[handleKey{t.Key.Tenant, t.Handle}]
+	if h != named {
+		return nil, fmt.Errorf("%s: handle %s is not this memory key's", op, t.Handle)
+	}
+	sc := s.scopes[t.Scope.ID]
+	switch {
+	case sc == nil && t.Scope.Scope == carrel.ScopeRequest:
+		si := t.Scope
+		si.Plugin = ""
+		sc = newScope(si)
+		s.scopes[si.ID] = sc
+	case sc == nil, sc.Tenant != t.Scope.Tenant, sc.Scope != t.Scope.Scope:
+		return nil, carrel.Fail(op, abi.ScopeClosed, "the scope that this work belongs to has closed")
+	}
+	if h == nil {
+		h = s.newHistory(t)
+	}
+	sc.touched[t.Handle] = struct{}{}
+	if sc.Scope == carrel.ScopeApplication {
+		h.applications[sc] = struct{}{}
+	}
+	h.touchers[t.By] = struct{}{}
+	h.Plugin = t.Plugin
+	h.usedAt(t.At)
+	return h, nil
+}
+
+// CloseScope implements store.Scopes.
+func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	sc := s.scopes[id]
+	if sc == nil {
+		return nil, nil
+	}
+	delete(s.scopes, id)
+	if sc.owner != nil {
+		sc.owner.Scope = ""
+	}
+	var touched []*history
+	for handle := range sc.touched {
+		if h := s.handles[handleKey{sc.Tenant, handle}]; h != nil {
+			touched = append(touched, h)
+		}
+	}
+	slices.SortFunc(touched, byGeneration)
+	var evictions []carrel.Eviction
+	for _, h := range touched {
+		evictions = append(evictions, s.evict(h, why, at))
+	}
+	return evictions, nil
+}
+
+// OpenApplication implements store.Scopes.
+func (s *Store) OpenApplication(ctx context.Context, si store.ScopeInstance) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	p := s.plugin(si.Tenant, si.Plugin)
+	if p == nil || p.Active == (carrel.Digest{}) || p.Scope != "" {
+		return nil
+	}
+	return s.openApplication("memstore.OpenApplication", p, si)
+}
+
+// Orphans implements store.Scopes.
+func (s *Store) Orphans(ctx context.Context, node string, limit int) ([]store.ScopeInstance, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var list []store.ScopeInstance
+	for _, sc := range s.scopes {
+		if sc.Scope == carrel.ScopeRequest && sc.Node != node ||
+			sc.Scope == carrel.ScopeApplication && sc.owner == nil {
+			list = append(list, sc.ScopeInstance)
+		}
+	}
+	slices.SortFunc(list, func(a, b store.ScopeInstance) int {
+		return cmp.Or(a.OpenedAt.Compare(b.OpenedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return head(list, limit), nil
+}
+
+// ListScopes implements store.Scopes.
+func (s *Store) ListScopes(ctx context.Context, kind carrel.Scope, after carrel.ScopeID, limit int) ([]store.ScopeInstance, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var list []store.ScopeInstance
+	for id, sc := range s.scopes {
+		if sc.Scope == kind && id > after {
+			list = append(list, sc.ScopeInstance)
+		}
+	}
+	slices.SortFunc(list, func(a, b store.ScopeInstance) int { return cmp.Compare(a.ID, b.ID) })
+	return head(list, limit), nil
+}

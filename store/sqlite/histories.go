@@ -1,0 +1,124 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/store"
+)
+
+const selectHistory = `SELECT h.generation, h.tenant, h.namespace, h.kind, h.owner, h.memory, h.handle, h.plugin,
+	h.turns, h.messages, h.bytes, h.created_at, h.last_used_at FROM histories h `
+
+func scanHistory(row scanner) (h store.History, err error) {
+	err = row.Scan(&h.Generation, &h.Key.Tenant, &h.Key.Namespace, &h.Key.Kind, &h.Key.Owner, &h.Key.ID,
+		fixed(h.Handle[:]), &h.Plugin, &h.Turns, &h.Messages, &h.Bytes, instant{&h.CreatedAt}, instant{&h.LastUsedAt})
+	return h, err
+}
+
+const whereKey = "WHERE h.tenant = ? AND h.namespace = ? AND h.kind = ? AND h.owner = ? AND h.memory = ?"
+
+func keyArgs(k carrel.MemoryKey) []any {
+	return []any{k.Tenant, k.Namespace, k.Kind, k.Owner, k.ID}
+}
+
+// state is what a write needs of a history.
+type state struct {
+	generation int64
+	handle     carrel.Handle
+	nextSeq    int64
+	turns      int64
+}
+
+// current returns sql.ErrNoRows if there is no history.
+func current(ctx context.Context, q session, k carrel.MemoryKey) (now state, err error) {
+	err = q.one(ctx, "SELECT h.generation, h.handle, h.next_seq, h.turns FROM histories h "+whereKey, keyArgs(k),
+		&now.generation, fixed(now.handle[:]), &now.nextSeq, &now.turns)
+	return now, err
+}
+
+// create makes an empty history and returns its generation.
+func create(ctx context.Context, q session, t store.Touch) (generation int64, err error) {
+	err = q.one(ctx, "UPDATE meta SET last_generation = last_generation + 1 RETURNING last_generation", nil, &generation)
+	if err != nil {
+		return 0, err
+	}
+	_, err = q.exec(ctx, `INSERT INTO histories (generation, tenant, namespace, kind, owner, memory, handle, plugin,
+		system_at, next_seq, turns, messages, bytes, created_at, last_used_at)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 1, 0, 0, 0, ?9, ?9)`,
+		generation, t.Key.Tenant, t.Key.Namespace, t.Key.Kind, t.Key.Owner, t.Key.ID, t.Handle[:], t.Plugin, t.At.UnixMicro())
+	return generation, err
+}
+
+// evict deletes a history with its messages and touchers. Its touches in
+// application scopes go too, or an application that lives for years would
+// gather them; those in shorter scopes stay, so that a history made anew
+// under the same key dies with them.
+func evict(ctx context.Context, q session, h store.History, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
+	e := carrel.Eviction{
+		Handle:   h.Handle,
+		Plugin:   h.Plugin,
+		Key:      h.Key,
+		Reason:   why,
+		Messages: h.Messages,
+		Bytes:    h.Bytes,
+		At:       stored(at),
+	}
+	_, err := q.exec(ctx, `DELETE FROM touches WHERE handle = ?
+		AND scope IN (SELECT id FROM scopes WHERE tenant = ? AND kind = ?)`, h.Handle[:], h.Key.Tenant, carrel.ScopeApplication)
+	if err != nil {
+		return e, err
+	}
+	_, err = q.exec(ctx, "DELETE FROM histories WHERE generation = ?", h.Generation)
+	return e, err
+}
+
+// History implements store.Histories.
+func (s *Store) History(ctx context.Context, t carrel.TenantID, handle carrel.Handle, by *store.Toucher) (store.History, error) {
+	const op = "sqlite.History"
+	return read(ctx, s, op, func(ctx context.Context, q session) (h store.History, err error) {
+		if by == nil {
+			h, err = first(ctx, q, scanHistory, selectHistory+"WHERE h.tenant = ? AND h.handle = ?", t, handle[:])
+		} else {
+			h, err = first(ctx, q, scanHistory, selectHistory+`JOIN touchers t ON t.generation = h.generation
+				WHERE h.tenant = ? AND h.handle = ? AND t.key_id = ? AND t.subject = ?`, t, handle[:], by.Key, by.Subject)
+		}
+		return h, missing(op, err)
+	})
+}
+
+// whereFiltered leaves LIKE out, which knows wildcards and no bytes.
+const whereFiltered = `WHERE h.tenant = ? AND h.generation > ? AND ?3 IN ('', h.plugin)
+	AND substr(CAST(h.memory AS BLOB), 1, length(CAST(?4 AS BLOB))) = CAST(?4 AS BLOB) `
+
+// ListHistories implements store.Histories.
+func (s *Store) ListHistories(ctx context.Context, f store.HistoryFilter) ([]store.History, error) {
+	return read(ctx, s, "sqlite.ListHistories", func(ctx context.Context, q session) ([]store.History, error) {
+		if f.TouchedBy == nil {
+			return list(ctx, q, scanHistory, selectHistory+whereFiltered+"ORDER BY h.generation LIMIT ?5",
+				f.Tenant, f.After, f.Plugin, f.Prefix, atMost(f.Limit))
+		}
+		// CROSS keeps SQLite from walking the tenant's histories instead of
+		// those that this one touched.
+		return list(ctx, q, scanHistory, selectTouched+whereFiltered+
+			"AND t.key_id = ?6 AND t.subject = ?7 AND t.generation > ?2 ORDER BY t.generation LIMIT ?5",
+			f.Tenant, f.After, f.Plugin, f.Prefix, atMost(f.Limit), f.TouchedBy.Key, f.TouchedBy.Subject)
+	})
+}
+
+const selectTouched = `SELECT h.generation, h.tenant, h.namespace, h.kind, h.owner, h.memory, h.handle, h.plugin,
+	h.turns, h.messages, h.bytes, h.created_at, h.last_used_at
+	FROM touchers t CROSS JOIN histories h ON h.generation = t.generation `
+
+// DeleteHistory implements store.Histories.
+func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
+	const op = "sqlite.DeleteHistory"
+	return write(ctx, s, op, func(ctx context.Context, q session) (carrel.Eviction, error) {
+		h, err := first(ctx, q, scanHistory, selectHistory+whereKey, keyArgs(k)...)
+		if err != nil {
+			return carrel.Eviction{}, missing(op, err)
+		}
+		return evict(ctx, q, h, why, at)
+	})
+}

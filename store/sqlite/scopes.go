@@ -1,0 +1,157 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
+)
+
+const selectScope = "SELECT id, tenant, kind, plugin, node, opened_at FROM scopes "
+
+func scanScope(row scanner) (si store.ScopeInstance, err error) {
+	err = row.Scan(&si.ID, &si.Tenant, &si.Scope, &si.Plugin, &si.Node, instant{&si.OpenedAt})
+	return si, err
+}
+
+// openScope reports whether the instance is new.
+func openScope(ctx context.Context, q session, si store.ScopeInstance) (bool, error) {
+	n, err := q.exec(ctx, `INSERT INTO scopes (id, tenant, kind, plugin, node, opened_at) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`, si.ID, si.Tenant, si.Scope, si.Plugin, si.Node, si.OpenedAt.UnixMicro())
+	return n > 0, err
+}
+
+// openApplication opens si as the application scope of a plugin that has none.
+func openApplication(ctx context.Context, q session, t carrel.TenantID, p carrel.PluginName, si store.ScopeInstance) error {
+	si.Tenant, si.Scope, si.Plugin = t, carrel.ScopeApplication, p
+	created, err := openScope(ctx, q, si)
+	if err != nil {
+		return err
+	}
+	if !created {
+		return fmt.Errorf("scope instance %s: %w", si.ID, store.ErrExists)
+	}
+	_, err = q.exec(ctx, "UPDATE plugins SET scope = ? WHERE tenant = ? AND name = ?", si.ID, t, p)
+	return err
+}
+
+// OpenApplication implements store.Scopes.
+func (s *Store) OpenApplication(ctx context.Context, si store.ScopeInstance) error {
+	return change(ctx, s, "sqlite.OpenApplication", func(ctx context.Context, q session) error {
+		var wanted bool
+		err := q.one(ctx, `SELECT EXISTS (SELECT 1 FROM plugins
+			WHERE tenant = ? AND name = ? AND active IS NOT NULL AND scope IS NULL)`,
+			[]any{si.Tenant, si.Plugin}, &wanted)
+		if err != nil || !wanted {
+			return err
+		}
+		return openApplication(ctx, q, si.Tenant, si.Plugin, si)
+	})
+}
+
+// Touch implements store.Scopes.
+func (s *Store) Touch(ctx context.Context, t store.Touch) (int64, error) {
+	const op = "sqlite.Touch"
+	return write(ctx, s, op, func(ctx context.Context, q session) (int64, error) {
+		return touch(ctx, q, op, t)
+	})
+}
+
+// touch may leave some of its work behind when it fails: its caller's
+// transaction, or savepoint, is rolled back then.
+func touch(ctx context.Context, q session, op string, t store.Touch) (int64, error) {
+	if t.Scope.Tenant != t.Key.Tenant {
+		return 0, fmt.Errorf("a scope of tenant %s cannot touch a key of tenant %s", t.Scope.Tenant, t.Key.Tenant)
+	}
+	if err := requireScope(ctx, q, op, t.Scope); err != nil {
+		return 0, err
+	}
+	now, err := current(ctx, q, t.Key)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		if now.generation, err = create(ctx, q, t); err != nil {
+			return 0, err
+		}
+	case err != nil:
+		return 0, err
+	case now.handle != t.Handle:
+		return 0, fmt.Errorf("handle %s is not this memory key's", t.Handle)
+	default:
+		_, err = q.exec(ctx, "UPDATE histories SET plugin = ?, last_used_at = max(last_used_at, ?) WHERE generation = ?",
+			t.Plugin, t.At.UnixMicro(), now.generation)
+		if err != nil {
+			return 0, err
+		}
+	}
+	_, err = q.exec(ctx, "INSERT INTO touches (scope, handle) VALUES (?, ?) ON CONFLICT DO NOTHING", t.Scope.ID, t.Handle[:])
+	if err != nil {
+		return 0, err
+	}
+	_, err = q.exec(ctx, "INSERT INTO touchers (generation, key_id, subject) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+		now.generation, t.By.Key, t.By.Subject)
+	return now.generation, err
+}
+
+// requireScope opens a request scope that is not open; any other must be.
+func requireScope(ctx context.Context, q session, op string, si store.ScopeInstance) error {
+	if si.Scope == carrel.ScopeRequest {
+		si.Plugin = ""
+		if created, err := openScope(ctx, q, si); created || err != nil {
+			return err
+		}
+	}
+	var open bool
+	err := q.one(ctx, "SELECT EXISTS (SELECT 1 FROM scopes WHERE id = ? AND tenant = ? AND kind = ?)",
+		[]any{si.ID, si.Tenant, si.Scope}, &open)
+	if err == nil && !open {
+		err = carrel.Fail(op, abi.ScopeClosed, "the scope that this work belongs to has closed")
+	}
+	return err
+}
+
+// CloseScope implements store.Scopes.
+func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
+	return write(ctx, s, "sqlite.CloseScope", func(ctx context.Context, q session) ([]carrel.Eviction, error) {
+		touched, err := list(ctx, q, scanHistory, selectHistory+`JOIN scopes s ON s.tenant = h.tenant
+			JOIN touches t ON t.scope = s.id AND t.handle = h.handle
+			WHERE s.id = ? ORDER BY h.generation`, id)
+		if err != nil {
+			return nil, err
+		}
+		var evictions []carrel.Eviction
+		for _, h := range touched {
+			e, err := evict(ctx, q, h, why, at)
+			if err != nil {
+				return nil, err
+			}
+			evictions = append(evictions, e)
+		}
+		// Its touches go with it, and a plugin whose application scope it is
+		// has none from here on.
+		_, err = q.exec(ctx, "DELETE FROM scopes WHERE id = ?", id)
+		return evictions, err
+	})
+}
+
+// Orphans implements store.Scopes.
+func (s *Store) Orphans(ctx context.Context, node string, limit int) ([]store.ScopeInstance, error) {
+	return read(ctx, s, "sqlite.Orphans", func(ctx context.Context, q session) ([]store.ScopeInstance, error) {
+		return list(ctx, q, scanScope, selectScope+`WHERE kind = ? AND node <> ?
+			OR kind = ? AND NOT EXISTS (SELECT 1 FROM plugins WHERE scope = scopes.id)
+			ORDER BY opened_at, id LIMIT ?`,
+			carrel.ScopeRequest, node, carrel.ScopeApplication, atMost(limit))
+	})
+}
+
+// ListScopes implements store.Scopes.
+func (s *Store) ListScopes(ctx context.Context, kind carrel.Scope, after carrel.ScopeID, limit int) ([]store.ScopeInstance, error) {
+	return read(ctx, s, "sqlite.ListScopes", func(ctx context.Context, q session) ([]store.ScopeInstance, error) {
+		return list(ctx, q, scanScope, selectScope+"WHERE kind = ? AND id > ? ORDER BY id LIMIT ?",
+			kind, after, atMost(limit))
+	})
+}

@@ -1,0 +1,118 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// session runs statements in one transaction or, for single reads, outside of
+// any. Queries are constants of this package; values are always bound.
+type session struct {
+	prepare func(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (q session) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	stmt, err := q.prepare(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	result, err := stmt.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// one scans the first row into dest; sql.ErrNoRows says that there is none.
+func (q session) one(ctx context.Context, query string, args []any, dest ...any) error {
+	stmt, err := q.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	return stmt.QueryRowContext(ctx, args...).Scan(dest...)
+}
+
+// scanner is what sql.Row and sql.Rows have in common.
+type scanner interface{ Scan(dest ...any) error }
+
+// list collects what scan makes of each row.
+func list[T any](ctx context.Context, q session, scan func(scanner) (T, error), query string, args ...any) (all []T, err error) {
+	stmt, err := q.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, rows.Err()
+}
+
+// first is list for a query that yields at most one row, or sql.ErrNoRows.
+func first[T any](ctx context.Context, q session, scan func(scanner) (T, error), query string, args ...any) (T, error) {
+	stmt, err := q.prepare(ctx, query)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return scan(stmt.QueryRowContext(ctx, args...))
+}
+
+// fixed scans a blob of exactly len(fixed) bytes; NULL becomes zeros.
+type fixed []byte
+
+// Scan implements sql.Scanner.
+func (f fixed) Scan(v any) error {
+	if v == nil {
+		clear(f)
+		return nil
+	}
+	b, ok := v.([]byte)
+	if !ok || len(b) != len(f) {
+		return fmt.Errorf("a column has %T, want %d bytes", v, len(f))
+	}
+	copy(f, b)
+	return nil
+}
+
+// instant scans a time.
+type instant struct{ t *time.Time }
+
+// Scan implements sql.Scanner.
+func (i instant) Scan(v any) error {
+	n, ok := v.(int64)
+	if !ok {
+		return fmt.Errorf("a column has %T, want a time", v)
+	}
+	*i.t = time.UnixMicro(n).UTC()
+	return nil
+}
+
+// stored returns t as it will be read back.
+func stored(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
+
+// orNull binds the zero array as NULL.
+func orNull(digest [32]byte) any {
+	if digest == [32]byte{} {
+		return nil
+	}
+	return digest[:]
+}
+
+// atMost keeps a negative limit from meaning none.
+func atMost(limit int) int { return max(limit, 0) }

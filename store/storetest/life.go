@@ -1,0 +1,106 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
+)
+
+var lifeCases = []testCase{
+	{"the host secret is random and never changes", lifeSecret},
+	{"a healthy store passes its check", func(t *testing.T, s store.Store) { noError(t, s.Check(context.Background())) }},
+	{"a context that has ended stops every method before it does anything", lifeCanceled},
+	{"every method fails after Close, and closing twice is safe", lifeClosed},
+}
+
+func lifeSecret(t *testing.T, s store.Store) {
+	first := must(s.HostSecret(context.Background()))(t)
+	if first == ([32]byte{}) {
+		t.Error("the secret is zero")
+	}
+	if again := must(s.HostSecret(context.Background()))(t); again != first {
+		t.Error("the secret changed")
+	}
+}
+
+// everyMethod calls each method of a store that takes a context. The calls
+// name what makeAll made, so that none fails for want of it.
+func everyMethod(ctx context.Context, s store.Store, generation int64) map[string]error {
+	k := keyOf(acme, "1")
+	r := requestScope(acme, "r")
+	d := carrel.DigestOf([]byte("module of app"))
+	errs := make(map[string]error)
+	_, errs["Tenant"] = s.Tenant(ctx, acme)
+	errs["CreateTenant"] = s.CreateTenant(ctx, store.Tenant{ID: "new"})
+	_, errs["ListTenants"] = s.ListTenants(ctx, "", 10)
+	errs["CreateKey"] = s.CreateKey(ctx, apiKey(acme, "new", carrel.RoleCaller))
+	errs["CreateFirstOwner"] = s.CreateFirstOwner(ctx, apiKey(acme, "owner", carrel.RoleOwner))
+	_, errs["KeyByHash"] = s.KeyByHash(ctx, apiKey(acme, "k", "").Hash)
+	_, _, errs["PutVersion"] = s.PutVersion(ctx, versionOf(acme, chat, "new"), []byte("new"), roomy)
+	_, errs["Version"] = s.Version(ctx, acme, chat, carrel.VersionRef{})
+	_, errs["ListVersions"] = s.ListVersions(ctx, acme, chat, 0, 10)
+	_, errs["Module"] = s.Module(ctx, acme, chat, d)
+	_, errs["Plugin"] = s.Plugin(ctx, acme, chat)
+	_, errs["ListPlugins"] = s.ListPlugins(ctx, acme, "", 10)
+	_, errs["ActivePlugins"] = s.ActivePlugins(ctx, "", "", 10)
+	_, errs["Activate"] = s.Activate(ctx, acme, chat, d, applicationScope(acme, chat, "unused"))
+	errs["OpenApplication"] = s.OpenApplication(ctx, applicationScope(acme, chat, "unused"))
+	errs["DeleteVersion"] = s.DeleteVersion(ctx, acme, chat, carrel.DigestOf([]byte("spare")))
+	_, errs["View"] = s.View(ctx, k, 10)
+	_, errs["History"] = s.History(ctx, acme, handleOf(k), nil)
+	_, errs["ListHistories"] = s.ListHistories(ctx, store.HistoryFilter{Tenant: acme, Limit: 10})
+	_, errs["Messages"] = s.Messages(ctx, k, generation, -1, 10)
+	_, errs["Touch"] = s.Touch(ctx, touchOf(r, k))
+	errs["Commit"] = s.Commit(ctx, commitOf(r, keyOf(acme, "new"), 0, "u", "a"))
+	_, errs["DeleteHistory"] = s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon)
+	_, errs["CloseScope"] = s.CloseScope(ctx, "r", carrel.ReasonScopeClosed, noon)
+	_, errs["Orphans"] = s.Orphans(ctx, node, 10)
+	_, errs["ListScopes"] = s.ListScopes(ctx, carrel.ScopeRequest, "", 10)
+	_, errs["Deactivate"] = s.Deactivate(ctx, acme, chat)
+	_, errs["DeletePlugin"] = s.DeletePlugin(ctx, acme, chat)
+	_, errs["HostSecret"] = s.HostSecret(ctx)
+	errs["Check"] = s.Check(ctx)
+	return errs
+}
+
+// makeAll returns the generation of the history that it makes.
+func makeAll(t *testing.T, s store.Store) int64 {
+	t.Helper()
+	createTenants(t, s, acme)
+	noError(t, s.CreateKey(context.Background(), apiKey(acme, "k", carrel.RoleCaller)))
+	install(t, s, acme, chat, "app")
+	put(t, s, acme, chat, "spare")
+	return touch(t, s, requestScope(acme, "r"), keyOf(acme, "1"))
+}
+
+func lifeCanceled(t *testing.T, s store.Store) {
+	generation := makeAll(t, s)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for method, err := range everyMethod(ctx, s, generation) {
+		if !errors.Is(err, context.Canceled) || carrel.CodeOf(err) != abi.Canceled {
+			t.Errorf("%s returned %v, want context.Canceled", method, err)
+		}
+	}
+	// Nothing was done: now each of them finds what it needs.
+	for method, err := range everyMethod(context.Background(), s, generation) {
+		if err != nil {
+			t.Errorf("%s returned %v after it had been canceled", method, err)
+		}
+	}
+}
+
+func lifeClosed(t *testing.T, s store.Store) {
+	generation := makeAll(t, s)
+	noError(t, s.Close())
+	noError(t, s.Close())
+	for method, err := range everyMethod(context.Background(), s, generation) {
+		if err == nil {
+			t.Errorf("%s succeeded after Close", method)
+		}
+	}
+}
