@@ -8,8 +8,14 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-const selectHistory = `SELECT h.generation, h.tenant, h.namespace, h.kind, h.owner, h.memory, h.handle, h.plugin,
-	h.turns, h.messages, h.bytes, h.created_at, h.last_used_at FROM histories h `
+const (
+	historyColumns = `h.generation, h.tenant, h.namespace, h.kind, h.owner, h.memory, h.handle, h.plugin,
+		h.turns, h.messages, h.bytes, h.created_at, h.last_used_at `
+	selectHistory = "SELECT " + historyColumns + "FROM histories h "
+	// CROSS keeps SQLite from walking all of a tenant's histories instead of
+	// those that somebody touched.
+	selectTouched = "SELECT " + historyColumns + "FROM touchers t CROSS JOIN histories h ON h.generation = t.generation "
+)
 
 func scanHistory(row scanner) (h store.History, err error) {
 	err = row.Scan(&h.Generation, &h.Key.Tenant, &h.Key.Namespace, &h.Key.Kind, &h.Key.Owner, &h.Key.ID,
@@ -99,17 +105,11 @@ func (s *Store) ListHistories(ctx context.Context, f store.HistoryFilter) ([]sto
 			return list(ctx, q, scanHistory, selectHistory+whereFiltered+"ORDER BY h.generation LIMIT ?5",
 				f.Tenant, f.After, f.Plugin, f.Prefix, atMost(f.Limit))
 		}
-		// CROSS keeps SQLite from walking the tenant's histories instead of
-		// those that this one touched.
 		return list(ctx, q, scanHistory, selectTouched+whereFiltered+
 			"AND t.key_id = ?6 AND t.subject = ?7 AND t.generation > ?2 ORDER BY t.generation LIMIT ?5",
 			f.Tenant, f.After, f.Plugin, f.Prefix, atMost(f.Limit), f.TouchedBy.Key, f.TouchedBy.Subject)
 	})
 }
-
-const selectTouched = `SELECT h.generation, h.tenant, h.namespace, h.kind, h.owner, h.memory, h.handle, h.plugin,
-	h.turns, h.messages, h.bytes, h.created_at, h.last_used_at
-	FROM touchers t CROSS JOIN histories h ON h.generation = t.generation `
 
 // DeleteHistory implements store.Histories.
 func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {

@@ -144,14 +144,15 @@ func (s *Store) DeleteVersion(ctx context.Context, t carrel.TenantID, p carrel.P
 		if err != nil {
 			return err
 		}
+		if now.Active == d && d != (carrel.Digest{}) {
+			return store.ErrActive
+		}
 		n, err := q.exec(ctx, "DELETE FROM versions WHERE tenant = ? AND plugin = ? AND digest = ?", t, p, d[:])
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case n == 0:
+		}
+		if n == 0 {
 			return carrel.FailNotFound(op)
-		case now.Active == d:
-			return store.ErrActive // and what was just deleted comes back
 		}
 		_, err = q.exec(ctx, "UPDATE plugins SET previous = NULL WHERE tenant = ? AND name = ? AND previous = ?", t, p, d[:])
 		return err

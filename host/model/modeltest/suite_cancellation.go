@@ -17,21 +17,38 @@ func (f *fixture) gone(n int) func(context.Context) error {
 	return func(ctx context.Context) error { return f.server.Gone(ctx, n) }
 }
 
-// wantEnded waits for a call to return and checks that its error is the
-// context's.
-func (f *fixture) wantEnded(result <-chan error, want error, code abi.Code) {
+// run makes a call in a goroutine of its own, because a provider at fault may
+// never return. The channel gets the call's error.
+func (f *fixture) run(ctx context.Context, stream bool) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		_, _, err := f.generate(ctx, ask("hi"), stream)
+		result <- err
+	}()
+	return result
+}
+
+// returned waits for the error of a call that must return at once.
+func (f *fixture) returned(result <-chan error) (err error) {
 	f.Helper()
 	f.within("the call returns", func(ctx context.Context) error {
 		select {
-		case err := <-result:
-			if !errors.Is(err, want) || carrel.CodeOf(err) != code {
-				f.Errorf("the error is %v with code %v, want one that wraps %v", err, carrel.CodeOf(err), want)
-			}
+		case err = <-result:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	})
+	return err
+}
+
+// wantEnded waits for a call to return and checks that its error is the
+// context's.
+func (f *fixture) wantEnded(result <-chan error, want error, code abi.Code) {
+	f.Helper()
+	if err := f.returned(result); !errors.Is(err, want) || carrel.CodeOf(err) != code {
+		f.Errorf("the error is %v with code %v, want one that wraps %v", err, carrel.CodeOf(err), want)
+	}
 }
 
 // testCancellation checks that a call ends with its context, and with the
@@ -43,11 +60,7 @@ func testCancellation(t *testing.T, open opener) {
 			f.server.Hold()
 			ctx, cancel := context.WithCancel(f.ctx)
 			defer cancel()
-			result := make(chan error, 1)
-			go func() {
-				_, _, err := f.generate(ctx, ask("hi"), stream)
-				result <- err
-			}()
+			result := f.run(ctx, stream)
 			if err := f.server.Arrived(f.ctx, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -61,11 +74,7 @@ func testCancellation(t *testing.T, open opener) {
 			defer cancel()
 			begun := make(chan struct{})
 			f.server.AnswerNext(begins(stream, begun))
-			result := make(chan error, 1)
-			go func() {
-				_, _, err := f.generate(ctx, ask("hi"), stream)
-				result <- err
-			}()
+			result := f.run(ctx, stream)
 			select {
 			case <-begun:
 			case <-f.ctx.Done():
@@ -80,11 +89,7 @@ func testCancellation(t *testing.T, open opener) {
 			f.server.Hold()
 			ctx, cancel := context.WithTimeout(f.ctx, 50*time.Millisecond)
 			defer cancel()
-			result := make(chan error, 1)
-			go func() {
-				_, _, err := f.generate(ctx, ask("hi"), stream)
-				result <- err
-			}()
+			result := f.run(ctx, stream)
 			f.wantEnded(result, context.DeadlineExceeded, abi.Timeout)
 			if len(f.server.Calls()) > 0 {
 				f.within("the upstream call ends", f.gone(1))
@@ -107,13 +112,18 @@ func testCancellation(t *testing.T, open opener) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
 		var got []string
-		_, err := f.provider.Generate(ctx, ask("hi"), func(text string) error {
-			got = append(got, text)
-			cancel()
-			return nil
-		})
-		if !errors.Is(err, context.Canceled) || !slices.Equal(got, []string{"one"}) {
-			t.Errorf("pieces %q, error %v", got, err)
+		result := make(chan error, 1)
+		go func() {
+			_, err := f.provider.Generate(ctx, ask("hi"), func(text string) error {
+				got = append(got, text)
+				cancel()
+				return nil
+			})
+			result <- err
+		}()
+		f.wantEnded(result, context.Canceled, abi.Canceled)
+		if !slices.Equal(got, []string{"one"}) {
+			t.Errorf("pieces %q, want only the first", got)
 		}
 		f.within("the upstream call ends", f.gone(1))
 	})
@@ -123,15 +133,19 @@ func testCancellation(t *testing.T, open opener) {
 		f.server.ReplyPieces("one", "two", "three")
 		enough := errors.New("enough")
 		var got []string
-		resp, err := f.provider.Generate(f.ctx, ask("hi"), func(text string) error {
-			got = append(got, text)
-			if len(got) == 2 {
-				return enough
-			}
-			return nil
-		})
-		if !errors.Is(err, enough) || resp.Text != "" || !slices.Equal(got, []string{"one", "two"}) {
-			t.Errorf("pieces %q, text %q, error %v", got, resp.Text, err)
+		result := make(chan error, 1)
+		go func() {
+			_, err := f.provider.Generate(f.ctx, ask("hi"), func(text string) error {
+				got = append(got, text)
+				if len(got) == 2 {
+					return enough
+				}
+				return nil
+			})
+			result <- err
+		}()
+		if err := f.returned(result); !errors.Is(err, enough) || !slices.Equal(got, []string{"one", "two"}) {
+			t.Errorf("pieces %q, error %v", got, err)
 		}
 		f.within("the upstream call ends", f.gone(1))
 	})

@@ -1,10 +1,15 @@
 package openai_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 	"unicode/utf8"
 
@@ -189,6 +194,37 @@ func TestRetryAfterByTheInjectedClock(t *testing.T) {
 		if told := strings.Contains(e.Msg, "try again in"); told != (want > 0) {
 			t.Errorf("%s: the message is %q", header, e.Msg)
 		}
+	}
+}
+
+// TestTimeoutsOfTheNetwork: net and net/http return timeouts that claim to be
+// the context's, also while the caller's context lives.
+func TestTimeoutsOfTheNetwork(t *testing.T) {
+	timeout := fmt.Errorf("dial tcp: i/o timeout: %w", context.DeadlineExceeded)
+	for name, transport := range map[string]roundTripper{
+		"while connecting": func(*http.Request) (*http.Response, error) { return nil, timeout },
+		"within the answer": func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(iotest.ErrReader(timeout))}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, onDelta := range []func(string) error{nil, discard} {
+				_, err := open(t, openai.Config{Transport: transport}).Generate(t.Context(), hi(), onDelta)
+				if carrel.CodeOf(err) != abi.ModelFailed || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("the error %v passes for the end of the caller's context", err)
+				}
+			}
+		})
+	}
+}
+
+func TestOptionThatIsNoNumber(t *testing.T) {
+	s := modeltest.NewServer(t)
+	r := hi()
+	r.Options.Temperature = new(math.NaN())
+	_, err := open(t, openai.Config{BaseURL: s.BaseURL}).Generate(t.Context(), r, nil)
+	if carrel.CodeOf(err) != abi.ModelFailed || len(s.Calls()) != 0 {
+		t.Errorf("error %v after %d calls, want model_failed and none", err, len(s.Calls()))
 	}
 }
 

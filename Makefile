@@ -1,0 +1,51 @@
+# make check is the one gate. Tools are installed into .tools at the versions
+# named here.
+GOLANGCI_VERSION := v2.15.0
+TOOLS := $(CURDIR)/.tools
+GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+
+.PHONY: check format vet lint floors test race wasip1 tidy build fuzz
+
+check: format vet lint floors wasip1 tidy race
+
+build:
+	go build -o carrel ./cmd/host
+
+format:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted:"; echo "$$out"; exit 1; fi
+
+vet:
+	go vet ./...
+
+lint: $(GOLANGCI)
+	$(GOLANGCI) run ./...
+
+$(GOLANGCI):
+	@mkdir -p $(TOOLS)
+	GOFLAGS= GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(TOOLS)/golangci-lint $(GOLANGCI)
+
+floors:
+	go test ./internal/arch
+
+wasip1:
+	GOOS=wasip1 GOARCH=wasm go build ./abi .
+
+# tidy proves that go.mod and go.sum are what the code needs.
+tidy:
+	go mod tidy -diff
+
+test:
+	go test ./...
+
+race:
+	go test -race ./...
+
+# fuzz runs every fuzz target for a while: make fuzz FUZZTIME=5m
+FUZZTIME ?= 30s
+fuzz:
+	@for pkg in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done

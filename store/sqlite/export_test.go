@@ -1,0 +1,84 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	driver "modernc.org/sqlite"
+)
+
+// Recent reports whether a version of SQLite is one that Open accepts.
+var Recent = recent
+
+// Hold keeps the writer busy until release is called; what is written
+// meanwhile is queued.
+func (s *Store) Hold() (release func(), err error) {
+	held, free := make(chan struct{}), make(chan struct{})
+	j := &job{ctx: context.Background(), done: make(chan error, 1)}
+	j.do = func(context.Context, session) error {
+		close(held)
+		<-free
+		return nil
+	}
+	if err := s.enqueue(context.Background(), j); err != nil {
+		return nil, err
+	}
+	<-held
+	return func() { close(free); <-j.done }, nil
+}
+
+// Queued returns how many writes wait.
+func (s *Store) Queued() int { return len(s.writer.queue) }
+
+// SetMaxPages makes the disk seem full once the database has n pages more
+// than now; negative n makes it boundless again.
+func (s *Store) SetMaxPages(n int) error {
+	return change(context.Background(), s, "SetMaxPages", func(ctx context.Context, _ session) error {
+		pages := -1
+		if n >= 0 {
+			if err := s.writer.conn.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages); err != nil {
+				return err
+			}
+		}
+		most := 0xfffffffe
+		if n >= 0 {
+			most = pages + n
+		}
+		_, err := s.writer.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count = %d", most))
+		return err
+	})
+}
+
+// PagesRead returns how many database pages do makes the only reading
+// connection look at, whether they were cached or not.
+func (s *Store) PagesRead(do func() error) (int, error) {
+	count := func(reset bool) (pages int, err error) {
+		conn, err := s.reader.db.Conn(context.Background())
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = conn.Close() }()
+		err = conn.Raw(func(c any) error {
+			for _, op := range []driver.DBStatusOp{driver.DBStatusCacheHit, driver.DBStatusCacheMiss} {
+				n, _, err := c.(driver.DBStatus).Status(op, reset)
+				if err != nil {
+					return err
+				}
+				pages += n
+			}
+			return nil
+		})
+		return pages, err
+	}
+	if _, err := count(true); err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	return count(false)
+}
+
+// Raw opens a database file without a store.
+func Raw(path string) (*sql.DB, error) { return sql.Open("sqlite", writerDSN(path)) }
