@@ -32,8 +32,10 @@ func (p *patterns) measure(expression string) (int64, error) {
 		return 0, fmt.Errorf("a regular expression is at most %d bytes long; shorten it", MaxPatternBytes)
 	}
 	parsed, err := syntax.Parse(expression, syntax.Perl)
-	if err != nil {
-		return 0, errors.New("this is not a regular expression of this host's dialect (RE2: no look-around, no back-references)")
+	if failed, ok := errors.AsType[*syntax.Error](err); ok {
+		return 0, fmt.Errorf("this is not a regular expression of this host's dialect, RE2: %s", failed.Code)
+	} else if err != nil {
+		return 0, errors.New("this is not a regular expression of this host's dialect, RE2")
 	}
 	size := programSize(parsed)
 	if p.total = plus(p.total, size); p.total > MaxWeight {

@@ -3,6 +3,7 @@ package modeltest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -113,13 +114,13 @@ func decode(body []byte) (Call, error) {
 	}
 	switch {
 	case w.Model == "":
-		return c, fmt.Errorf("model is missing")
+		return c, errors.New("model is missing")
 	case len(w.Messages) == 0:
-		return c, fmt.Errorf("messages are missing")
+		return c, errors.New("messages are missing")
 	case w.MaxTokens != nil && w.MaxCompletionTokens != nil:
-		return c, fmt.Errorf("max_tokens and max_completion_tokens exclude each other")
+		return c, errors.New("max_tokens and max_completion_tokens exclude each other")
 	case w.StreamOptions.IncludeUsage && !w.Stream:
-		return c, fmt.Errorf("stream_options needs stream")
+		return c, errors.New("stream_options needs stream")
 	}
 	for i, m := range w.Messages {
 		out, err := m.decode()
@@ -135,7 +136,7 @@ func (m wireMessage) decode() (carrel.Message, error) {
 	out := carrel.Message{Role: m.Role, ToolCallID: m.ToolCallID}
 	for _, t := range m.ToolCalls {
 		if t.Type != "function" || t.ID == "" || t.Function.Name == "" || !json.Valid([]byte(t.Function.Arguments)) {
-			return out, fmt.Errorf("a tool call needs type function, id, name and arguments in JSON")
+			return out, errors.New("a tool call needs type function, id, name and arguments in JSON")
 		}
 		out.ToolCalls = append(out.ToolCalls, carrel.ToolCall{
 			ID: t.ID, Name: t.Function.Name, Args: json.RawMessage(t.Function.Arguments),
@@ -150,13 +151,13 @@ func (m wireMessage) decode() (carrel.Message, error) {
 	case m.Content != nil:
 		out.Content = *m.Content
 	case len(m.ToolCalls) == 0:
-		return out, fmt.Errorf("content is missing")
+		return out, errors.New("content is missing")
 	}
 	if len(m.ToolCalls) > 0 && m.Role != carrel.RoleAssistant {
-		return out, fmt.Errorf("only the assistant calls tools")
+		return out, errors.New("only the assistant calls tools")
 	}
 	if (m.ToolCallID != "") != (m.Role == carrel.RoleTool) {
-		return out, fmt.Errorf("tool_call_id belongs to role tool")
+		return out, errors.New("tool_call_id belongs to role tool")
 	}
 	return out, nil
 }

@@ -39,12 +39,15 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	c.Header, c.Remote = r.Header.Clone(), r.RemoteAddr
 	made, h, a, ok := s.begin(c)
 	if !ok {
-		return
+		panic(http.ErrAbortHandler)
 	}
 	how := answered
 	defer func() { s.finish(made, how) }() // also when custom cuts the connection by a panic
 	if !a.serve(w, r, made.Call, h) {
 		how = gone
+		// To return would end the answer in good order, and a client that is
+		// still there, because it is the server that ends, would take it.
+		panic(http.ErrAbortHandler)
 	}
 }
 

@@ -28,10 +28,10 @@ type Server struct {
 	// BaseURL is the server's address, ending in /v1.
 	BaseURL string
 
-	http   *http.Server
-	served chan struct{}   // closed when no connection is accepted any more
-	life   context.Context // ends at Close; every request's context is below it
-	end    context.CancelFunc
+	http    *http.Server
+	served  chan struct{}      // closed when no connection is accepted any more
+	end     context.CancelFunc // ends every request's context
+	closing <-chan struct{}    // closed by end
 
 	handlers sync.WaitGroup // Add is called under mu, while not closed
 
@@ -88,22 +88,25 @@ func NewServer(t testing.TB) *Server {
 // Start starts a server on a free port of the loopback interface. The caller
 // closes it.
 func Start() (*Server, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	life, end := context.WithCancel(context.Background())
+	ln, err := new(net.ListenConfig).Listen(life, "tcp", "127.0.0.1:0")
 	if err != nil {
+		end()
 		return nil, fmt.Errorf("modeltest: %w", err)
 	}
 	s := &Server{
 		BaseURL: "http://" + ln.Addr().String() + "/v1",
 		served:  make(chan struct{}),
+		end:     end,
+		closing: life.Done(),
 		changed: make(chan struct{}),
 	}
-	s.life, s.end = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", s.complete)
 	s.http = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return s.life },
+		BaseContext:       func(net.Listener) context.Context { return life },
 	}
 	go func() {
 		defer close(s.served)
@@ -206,7 +209,7 @@ func (s *Server) wait(ctx context.Context, done func() (bool, error)) error {
 		case <-changed:
 		case <-ctx.Done():
 			return fmt.Errorf("modeltest: %w", ctx.Err())
-		case <-s.life.Done():
+		case <-s.closing:
 			return errors.New("modeltest: the server is closed")
 		}
 	}
@@ -258,10 +261,13 @@ func (s *Server) begin(c Call) (made *call, h *hold, a answer, ok bool) {
 	return made, h, a, true
 }
 
-// finish records how a call ended.
+// finish records how a call ended. One that the server's end cut stays running:
+// nobody knows what its client would have done.
 func (s *Server) finish(c *call, how state) {
 	s.mu.Lock()
-	c.state = how
+	if !s.closed {
+		c.state = how
+	}
 	s.notify()
 	s.mu.Unlock()
 	s.handlers.Done()

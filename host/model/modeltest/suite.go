@@ -42,7 +42,6 @@ type fixture struct {
 	testing.TB
 	server   *Server
 	provider model.Provider
-	ctx      context.Context
 }
 
 // start makes a fixture whose end is checked for leaks.
@@ -51,11 +50,14 @@ func (open opener) start(t testing.TB) *fixture {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	server := NewServer(t)
-	f := &fixture{TB: t, server: server, provider: open.provider(t, server.BaseURL)}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	f.ctx = ctx
-	return f
+	return &fixture{TB: t, server: server, provider: open.provider(t, server.BaseURL)}
+}
+
+// patient returns a context for what must not take long.
+func (f *fixture) patient() context.Context {
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	f.Cleanup(cancel)
+	return ctx
 }
 
 func (open opener) provider(t testing.TB, baseURL string) model.Provider {
@@ -97,7 +99,7 @@ func (f *fixture) generate(ctx context.Context, r model.Request, stream bool) (m
 // must is generate for calls that succeed.
 func (f *fixture) must(r model.Request, stream bool) (model.Response, []string) {
 	f.Helper()
-	resp, pieces, err := f.generate(f.ctx, r, stream)
+	resp, pieces, err := f.generate(f.patient(), r, stream)
 	if err != nil {
 		f.Fatalf("Generate: %v", err)
 	}

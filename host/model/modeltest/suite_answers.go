@@ -47,7 +47,7 @@ func testAnswers(t *testing.T, open opener) {
 		release := f.server.HoldAfter(1)
 		f.server.ReplyPieces("one", "two")
 		var got []string
-		_, err := f.provider.Generate(f.ctx, ask("hi"), func(text string) error {
+		_, err := f.provider.Generate(f.patient(), ask("hi"), func(text string) error {
 			got = append(got, text)
 			release() // never reached if the provider waits for more
 			return nil
@@ -165,7 +165,7 @@ func testConcurrency(t *testing.T, open opener) {
 			if i%2 == 0 {
 				onDelta = func(text string) error { pieces.WriteString(text); return nil }
 			}
-			resp, err := f.provider.Generate(f.ctx, ask(question), onDelta)
+			resp, err := f.provider.Generate(f.patient(), ask(question), onDelta)
 			if err != nil {
 				t.Errorf("%s: %v", question, err)
 				return

@@ -12,10 +12,8 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
-// gone waits for the client of call n to go away.
-func (f *fixture) gone(n int) func(context.Context) error {
-	return func(ctx context.Context) error { return f.server.Gone(ctx, n) }
-}
+// gone waits for the client of the first call to go away.
+func (f *fixture) gone(ctx context.Context) error { return f.server.Gone(ctx, 1) }
 
 // run makes a call in a goroutine of its own, because a provider at fault may
 // never return. The channel gets the call's error.
@@ -58,46 +56,46 @@ func testCancellation(t *testing.T, open opener) {
 		t.Run(mode+": cancelled before the answer begins", func(t *testing.T) {
 			f := open.start(t)
 			f.server.Hold()
-			ctx, cancel := context.WithCancel(f.ctx)
+			ctx, cancel := context.WithCancel(f.patient())
 			defer cancel()
 			result := f.run(ctx, stream)
-			if err := f.server.Arrived(f.ctx, 1); err != nil {
+			if err := f.server.Arrived(f.patient(), 1); err != nil {
 				t.Fatal(err)
 			}
 			cancel()
 			f.wantEnded(result, context.Canceled, abi.Canceled)
-			f.within("the upstream call ends", f.gone(1))
+			f.within("the upstream call ends", f.gone)
 		})
 		t.Run(mode+": cancelled within the answer", func(t *testing.T) {
 			f := open.start(t)
-			ctx, cancel := context.WithCancel(f.ctx)
+			ctx, cancel := context.WithCancel(f.patient())
 			defer cancel()
 			begun := make(chan struct{})
 			f.server.AnswerNext(begins(stream, begun))
 			result := f.run(ctx, stream)
 			select {
 			case <-begun:
-			case <-f.ctx.Done():
+			case <-f.patient().Done():
 				t.Fatal("the call did not arrive")
 			}
 			cancel()
 			f.wantEnded(result, context.Canceled, abi.Canceled)
-			f.within("the upstream call ends", f.gone(1))
+			f.within("the upstream call ends", f.gone)
 		})
 		t.Run(mode+": past its deadline", func(t *testing.T) {
 			f := open.start(t)
 			f.server.Hold()
-			ctx, cancel := context.WithTimeout(f.ctx, 50*time.Millisecond)
+			ctx, cancel := context.WithTimeout(f.patient(), 50*time.Millisecond)
 			defer cancel()
 			result := f.run(ctx, stream)
 			f.wantEnded(result, context.DeadlineExceeded, abi.Timeout)
 			if len(f.server.Calls()) > 0 {
-				f.within("the upstream call ends", f.gone(1))
+				f.within("the upstream call ends", f.gone)
 			}
 		})
 		t.Run(mode+": cancelled from the start", func(t *testing.T) {
 			f := open.start(t)
-			ctx, cancel := context.WithCancel(f.ctx)
+			ctx, cancel := context.WithCancel(f.patient())
 			cancel()
 			_, pieces, err := f.generate(ctx, ask("hi"), stream)
 			if !errors.Is(err, context.Canceled) || len(pieces) > 0 {
@@ -109,7 +107,7 @@ func testCancellation(t *testing.T, open opener) {
 		f := open.start(t)
 		f.server.HoldAfter(1)
 		f.server.ReplyPieces("one", "two")
-		ctx, cancel := context.WithCancel(f.ctx)
+		ctx, cancel := context.WithCancel(f.patient())
 		defer cancel()
 		var got []string
 		result := make(chan error, 1)
@@ -125,7 +123,7 @@ func testCancellation(t *testing.T, open opener) {
 		if !slices.Equal(got, []string{"one"}) {
 			t.Errorf("pieces %q, want only the first", got)
 		}
-		f.within("the upstream call ends", f.gone(1))
+		f.within("the upstream call ends", f.gone)
 	})
 	t.Run("an error of the receiver stops the call", func(t *testing.T) {
 		f := open.start(t)
@@ -135,7 +133,7 @@ func testCancellation(t *testing.T, open opener) {
 		var got []string
 		result := make(chan error, 1)
 		go func() {
-			_, err := f.provider.Generate(f.ctx, ask("hi"), func(text string) error {
+			_, err := f.provider.Generate(f.patient(), ask("hi"), func(text string) error {
 				got = append(got, text)
 				if len(got) == 2 {
 					return enough
@@ -147,7 +145,7 @@ func testCancellation(t *testing.T, open opener) {
 		if err := f.returned(result); !errors.Is(err, enough) || !slices.Equal(got, []string{"one", "two"}) {
 			t.Errorf("pieces %q, error %v", got, err)
 		}
-		f.within("the upstream call ends", f.gone(1))
+		f.within("the upstream call ends", f.gone)
 	})
 }
 

@@ -2,7 +2,6 @@ package modeltest
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,7 +18,7 @@ func testFailures(t *testing.T, open opener) {
 			t.Run("nobody listens", func(t *testing.T) {
 				f := open.start(t)
 				f.server.Close()
-				_, _, err := f.generate(f.ctx, ask("hi"), stream)
+				_, _, err := f.generate(f.patient(), ask("hi"), stream)
 				f.wantFailed(err)
 			})
 			t.Run("a redirect is not followed", func(t *testing.T) {
@@ -27,7 +26,7 @@ func testFailures(t *testing.T, open opener) {
 				elsewhere := NewServer(t)
 				for _, status := range []int{301, 302, 307, 308} {
 					f.server.AnswerNext(http.RedirectHandler(elsewhere.BaseURL+"/chat/completions", status))
-					_, _, err := f.generate(f.ctx, ask("hi"), stream)
+					_, _, err := f.generate(f.patient(), ask("hi"), stream)
 					f.wantFailed(err, strings.TrimPrefix(elsewhere.BaseURL, "http://"))
 				}
 				if calls := elsewhere.Calls(); len(calls) > 0 {
@@ -37,7 +36,7 @@ func testFailures(t *testing.T, open opener) {
 			t.Run("a provider works on after a failure", func(t *testing.T) {
 				f := open.start(t)
 				f.server.FailNext(500, "")
-				_, _, err := f.generate(f.ctx, ask("hi"), stream)
+				_, _, err := f.generate(f.patient(), ask("hi"), stream)
 				f.wantFailed(err)
 				if got, _ := f.must(ask("hi"), stream); got.Text != "A2" {
 					t.Errorf("the answer is %q, want A2", got.Text)
@@ -55,7 +54,7 @@ func testStatuses(t *testing.T, open opener, stream bool) {
 		t.Run("status "+strconv.Itoa(status), func(t *testing.T) {
 			f := open.start(t)
 			f.server.FailNext(status, body)
-			_, pieces, err := f.generate(f.ctx, ask("hi"), stream)
+			_, pieces, err := f.generate(f.patient(), ask("hi"), stream)
 			e := f.failure(err, secret)
 			if status >= 400 && !strings.Contains(e.Msg, strconv.Itoa(status)) {
 				t.Errorf("the message %q does not say the status", e.Msg)
@@ -90,7 +89,7 @@ func testStatuses(t *testing.T, open opener, stream bool) {
 				w.Header().Set("Retry-After", tc.header)
 				w.WriteHeader(tc.status)
 			}))
-			_, _, err := f.generate(f.ctx, ask("hi"), stream)
+			_, _, err := f.generate(f.patient(), ask("hi"), stream)
 			if e := f.failure(err); e.Wait < tc.least || e.Wait > tc.most {
 				t.Errorf("Wait is %v, want from %v to %v", e.Wait, tc.least, tc.most)
 			}
@@ -131,7 +130,7 @@ func testNonsense(t *testing.T, open opener) {
 		t.Run(name, func(t *testing.T) {
 			f := open.start(t)
 			f.server.AnswerNext(sends(tc.kind, tc.body))
-			_, _, err := f.generate(f.ctx, ask("hi"), tc.stream)
+			_, _, err := f.generate(f.patient(), ask("hi"), tc.stream)
 			f.wantFailed(err)
 		})
 	}
@@ -148,7 +147,7 @@ func testNonsense(t *testing.T, open opener) {
 				_ = http.NewResponseController(w).Flush()
 				panic(http.ErrAbortHandler) // cuts the connection without an end of the body
 			}))
-			_, _, err := f.generate(f.ctx, ask("hi"), stream)
+			_, _, err := f.generate(f.patient(), ask("hi"), stream)
 			f.wantFailed(err)
 		})
 		t.Run(mode+": the connection breaks before the answer", func(t *testing.T) {
@@ -159,10 +158,9 @@ func testNonsense(t *testing.T, open opener) {
 					t.Errorf("Hijack: %v", err)
 					return
 				}
-				_ = conn.(*net.TCPConn).SetLinger(0)
 				_ = conn.Close()
 			}))
-			_, _, err := f.generate(f.ctx, ask("hi"), stream)
+			_, _, err := f.generate(f.patient(), ask("hi"), stream)
 			f.wantFailed(err)
 		})
 	}
@@ -194,19 +192,19 @@ func testEndless(t *testing.T, open opener, stream bool) {
 		t.Run(name, func(t *testing.T) {
 			f := open.start(t)
 			f.server.AnswerNext(repeat(p.status, p.kind, p.head, p.again))
-			_, _, err := f.generate(f.ctx, ask("hi"), stream)
+			_, _, err := f.generate(f.patient(), ask("hi"), stream)
 			if e := f.failure(err); e.Limit == "" {
 				t.Errorf("the error %v names no limit", e)
 			}
-			f.within("the provider hangs up", f.gone(1))
+			f.within("the provider hangs up", f.gone)
 		})
 	}
 	t.Run("an error that does not end", func(t *testing.T) {
 		f := open.start(t)
 		f.server.AnswerNext(repeat(500, "application/json", `{"error":"`, letters))
-		_, _, err := f.generate(f.ctx, ask("hi"), stream)
+		_, _, err := f.generate(f.patient(), ask("hi"), stream)
 		f.wantFailed(err)
-		f.within("the provider hangs up", f.gone(1))
+		f.within("the provider hangs up", f.gone)
 	})
 }
 

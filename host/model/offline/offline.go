@@ -85,6 +85,7 @@ func answer(messages []carrel.Message) string {
 			system = "System message: " + quote(m.Content) + "."
 		case carrel.RoleUser:
 			said = append(said, quote(m.Content))
+		case carrel.RoleAssistant, carrel.RoleTool: // counted, not repeated
 		}
 	}
 	before, now := "Before, you said nothing.", "Now you say nothing."

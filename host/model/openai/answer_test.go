@@ -108,26 +108,47 @@ func TestMaxAnswerBytes(t *testing.T) {
 	}
 }
 
-func TestStreamedCallsShareAConnection(t *testing.T) {
-	s := modeltest.NewServer(t)
-	p := open(t, openai.Config{BaseURL: s.BaseURL})
-	s.FailNext(500, `{"error":{"message":"no"}}`)
-	if _, err := p.Generate(t.Context(), hi(), discard); err == nil {
-		t.Fatal("nil, want the scripted failure")
-	}
-	for range 5 {
-		if _, err := p.Generate(t.Context(), hi(), discard); err != nil {
-			t.Fatal(err)
-		}
-	}
-	connections := map[string]bool{}
-	for _, c := range s.Calls() {
-		connections[c.Remote] = true
-	}
-	// A busy machine may end a stream too late for its connection to be kept,
-	// but not every time.
-	if n := len(connections); n > 3 {
-		t.Errorf("6 calls made %d connections", n)
+// body tells whether it was read to its end and closed: only then does
+// net/http keep the connection for the next call.
+type body struct {
+	io.Reader
+	ended, closed bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.closed = true
+	return nil
+}
+
+func TestBodiesAreReadToTheirEnd(t *testing.T) {
+	const done = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\ndata: [DONE]\n\n"
+	for name, tc := range map[string]struct {
+		status  int
+		text    string
+		onDelta func(string) error
+	}{
+		"a whole answer":    {200, `{"choices":[{"message":{"content":"hi"}}]}`, nil},
+		"a streamed answer": {200, done, discard},
+		"a failure":         {500, `{"error":{}}`, discard},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &body{Reader: strings.NewReader(tc.text)}
+			p := open(t, openai.Config{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: tc.status, Body: b}, nil
+			})})
+			if _, err := p.Generate(t.Context(), hi(), tc.onDelta); (err == nil) != (tc.status == 200) {
+				t.Error(err)
+			}
+			if !b.ended || !b.closed {
+				t.Errorf("read to its end: %v, closed: %v; want both", b.ended, b.closed)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,167 @@
+package sqlite_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/store"
+	"github.com/carrelhost/carrel/store/sqlite"
+)
+
+// writeFixture names the file that TestWriteFixture leaves a database with
+// today's schema in. After a migration N is added, and before it is released:
+//
+//	go test ./store/sqlite -run TestWriteFixture -fixture testdata/schemaN.db
+var writeFixture = flag.String("fixture", "", "file to write a database with today's schema to")
+
+func TestWriteFixture(t *testing.T) {
+	if *writeFixture == "" {
+		t.Skip("writes a file only with -fixture")
+	}
+	if _, err := os.Stat(*writeFixture); err == nil {
+		t.Fatalf("%s is there: a fixture is never written again", *writeFixture)
+	}
+	s := open(t, sqlite.Config{Path: *writeFixture, Rand: strings.NewReader(strings.Repeat("s", 32))})
+	ctx := context.Background()
+	if err := createTenant(s, ctx, acme); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CreateKey(ctx, fixtureKey()); err != nil {
+		t.Fatal(err)
+	}
+	v, module := fixtureVersion()
+	if _, _, err := s.PutVersion(ctx, v, module, store.PluginLimits{Plugins: 1, Versions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	must(s.Activate(ctx, acme, "chat", v.Digest, store.ScopeInstance{ID: "app", Node: "run-1", OpenedAt: noon}))(t)
+	for n := range 3 {
+		commit(t, s, fixtureTurn(n))
+	}
+}
+
+func fixtureKey() store.APIKey {
+	return store.APIKey{
+		ID: "key-1", Tenant: acme, Role: carrel.RoleOwner, Name: "Ada", Subject: "ada",
+		AssertSubject: true, Hash: carrel.DigestOf([]byte("secret")), CreatedAt: noon,
+	}
+}
+
+func fixtureVersion() (store.Version, []byte) {
+	module := []byte("\x00asm")
+	return store.Version{
+		Tenant: acme, Plugin: "chat", Digest: carrel.DigestOf(module), N: 1, Manifest: []byte(`{"name":"chat"}`),
+		Report: []byte(`{}`), Bytes: int64(len(module)), CreatedAt: noon,
+	}, module
+}
+
+func fixtureTurn(n int) store.Commit {
+	c := commitOf(n, 0, "hello", "", "it is 5")
+	system := "be brief"
+	c.System = &system
+	c.Messages[1].ToolCalls = []carrel.ToolCall{{ID: "c1", Name: "add", Args: []byte(`{ "a": 2, "b": 3 }`)}}
+	return c
+}
+
+func TestEveryOlderDatabaseOpens(t *testing.T) {
+	ctx := context.Background()
+	fixtures := must(filepath.Glob(filepath.Join("testdata", "schema*.db")))(t)
+	if len(fixtures) == 0 {
+		t.Fatal("there are no fixtures")
+	}
+	for _, fixture := range fixtures {
+		t.Run(filepath.Base(fixture), func(t *testing.T) {
+			path := newPath(t)
+			if err := os.WriteFile(path, must(os.ReadFile(fixture))(t), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := open(t, sqlite.Config{Path: path})
+			if secret := must(s.HostSecret(ctx))(t); string(secret[:]) != strings.Repeat("s", 32) {
+				t.Errorf("the host secret is %q", secret)
+			}
+			same := func(what string, got, want any) {
+				t.Helper()
+				if d := cmp.Diff(want, got); d != "" {
+					t.Errorf("%s differs (-want +got):\n%s", what, d)
+				}
+			}
+			same("key", must(s.KeyByHash(ctx, fixtureKey().Hash))(t), fixtureKey())
+			v, module := fixtureVersion()
+			same("version", must(s.Version(ctx, acme, "chat", carrel.VersionRef{}))(t), v)
+			same("module", must(s.Module(ctx, acme, "chat", v.Digest))(t), module)
+			for n := range 3 {
+				k, _ := keyOf(n)
+				want := store.View{
+					Generation: int64(n) + 1,
+					System:     "be brief",
+					Recent:     []carrel.Turn{{N: 1, Messages: fixtureTurn(n).Messages}},
+				}
+				same("view", must(s.View(ctx, k, 10))(t), want)
+			}
+			commit(t, s, commitOf(7, 0, "hello", "hi"))
+			if evicted := must(s.CloseScope(ctx, "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
+				t.Errorf("closing the request evicted %d histories, want 4", len(evicted))
+			}
+		})
+	}
+}
+
+func TestOpeningTwiceMigratesOnce(t *testing.T) {
+	path := newPath(t)
+	steps := func() (n int) {
+		s := open(t, sqlite.Config{Path: path})
+		closeStore(t, s)
+		db := must(sqlite.Raw(path))(t)
+		defer func() { _ = db.Close() }()
+		if err := db.QueryRow("SELECT count(*) FROM goose_db_version").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if once, twice := steps(), steps(); once < 2 || once != twice {
+		t.Errorf("%d steps are recorded after opening once, %d after opening twice", once, twice)
+	}
+}
+
+func TestANewerDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+	path := newPath(t)
+	closeStore(t, open(t, sqlite.Config{Path: path}))
+	db := must(sqlite.Raw(path))(t)
+	if _, err := db.Exec("INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := must(os.ReadFile(path))(t)
+	s, err := sqlite.Open(context.Background(), sqlite.Config{Path: path})
+	if err == nil {
+		_ = s.Close()
+		t.Fatal("a newer database was opened")
+	}
+	for _, part := range []string{path, "version 999", "newer host"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not say %q", err, part)
+		}
+	}
+	if after := must(os.ReadFile(path))(t); string(after) != string(before) {
+		t.Error("the refused database was changed")
+	}
+}
+
+func TestAnOldSQLiteIsRefused(t *testing.T) {
+	for version, want := range map[string]bool{
+		"3.51.3": true, "3.51.4": true, "3.52.0": true, "4.0.0": true,
+		"3.51.2": false, "3.50.9": false, "2.99.99": false, "": false, "three": false,
+	} {
+		if err := sqlite.Recent(version); (err == nil) != want {
+			t.Errorf("version %q: %v", version, err)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/carrelhost/carrel/store/sqlite"
+)
+
+func TestAViewReadsAsMuchOfALongHistoryAsOfAShortOne(t *testing.T) {
+	ctx := context.Background()
+	s := open(t, sqlite.Config{Path: newPath(t), Readers: 1})
+	const short, long = 100, 100_000
+	fill := func(n, messages int) {
+		generation := int64(0)
+		k, _ := keyOf(n)
+		for done := 0; done < messages; {
+			turn := make([]string, min(1000, messages-done))
+			for i := range turn {
+				done++
+				turn[i] = fmt.Sprintf("message %d of a history", done)
+			}
+			commit(t, s, commitOf(n, generation, turn...))
+			generation = must(s.View(ctx, k, 0))(t).Generation
+		}
+	}
+	fill(0, short)
+	fill(1, long)
+	pages := func(n, messages int) int {
+		k, _ := keyOf(n)
+		return must(s.PagesRead(func() error {
+			v, err := s.View(ctx, k, 20)
+			if err != nil {
+				return err
+			}
+			last := v.Recent[len(v.Recent)-1].Messages
+			if len(last) != 20 || last[19].Content != fmt.Sprintf("message %d of a history", messages) {
+				t.Errorf("the view of %d messages ends with %q", messages, last[len(last)-1].Content)
+			}
+			return nil
+		}))(t)
+	}
+	pages(0, short) // reads the schema, once for the connection
+	ofShort, ofLong := pages(0, short), pages(1, long)
+	t.Logf("a view looks at %d pages of %d messages and at %d of %d", ofShort, short, ofLong, long)
+	// A tree of 1000 times as many rows may be two levels higher.
+	if ofShort == 0 || ofLong > ofShort+3 {
+		t.Errorf("a view looks at %d pages of %d messages and at %d of %d", ofShort, short, ofLong, long)
+	}
+}
