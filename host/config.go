@@ -55,6 +55,7 @@ type Provider struct {
 type Limits struct {
 	RequestBytes          int64         `yaml:"requestBytes" env:"REQUEST_BYTES"`                   // of a JSON body
 	ModuleBytes           int64         `yaml:"moduleBytes" env:"MODULE_BYTES"`                     // of an upload
+	Uploads               int           `yaml:"uploads" env:"UPLOADS"`                              // that are taken in at once
 	BodyTimeout           time.Duration `yaml:"bodyTimeout" env:"BODY_TIMEOUT"`                     // for a body to arrive
 	Timeout               time.Duration `yaml:"timeout" env:"TIMEOUT"`                              // of one request
 	CommitTimeout         time.Duration `yaml:"commitTimeout" env:"COMMIT_TIMEOUT"`                 // of one write of a turn
@@ -93,7 +94,7 @@ func DefaultConfig() Config {
 		Data:   "carrel-data",
 		Store:  StoreSQLite,
 		Limits: Limits{
-			RequestBytes: 1 << 20, ModuleBytes: 20 << 20, BodyTimeout: 30 * time.Second,
+			RequestBytes: 1 << 20, ModuleBytes: 20 << 20, Uploads: 16, BodyTimeout: 30 * time.Second,
 			Timeout: 2 * time.Minute, CommitTimeout: 10 * time.Second, DrainTimeout: 20 * time.Second,
 			Invocations: 1024, ConcurrentInvocations: 256, TurnWaiters: 256,
 			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20,
@@ -151,6 +152,7 @@ func (c Config) Validate() error {
 func (l Limits) all() map[string]int64 {
 	return map[string]int64{
 		"requestBytes": l.RequestBytes, "moduleBytes": l.ModuleBytes, "bodyTimeout": int64(l.BodyTimeout),
+		"uploads": int64(l.Uploads),
 		"timeout": int64(l.Timeout), "commitTimeout": int64(l.CommitTimeout), "drainTimeout": int64(l.DrainTimeout),
 		"invocations": int64(l.Invocations), "concurrentInvocations": int64(l.ConcurrentInvocations),
 		"turnWaiters": int64(l.TurnWaiters), "plugins": int64(l.Plugins), "versions": int64(l.Versions),

@@ -186,7 +186,7 @@ func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error
 		Tenants: h.tenants, Admin: h.admin, Ready: h.health.ready, Version: ver, Log: h.log,
 		Limits: httpapi.Limits{
 			RequestBytes: h.cfg.Limits.RequestBytes, ModuleBytes: h.cfg.Limits.ModuleBytes,
-			BodyTimeout: h.cfg.Limits.BodyTimeout,
+			BodyTimeout: h.cfg.Limits.BodyTimeout, Uploads: h.cfg.Limits.Uploads,
 		},
 		Module: h.moduleLimits(), Loopback: isLoopback(on), AllowedHosts: h.cfg.AllowedHosts,
 	})

@@ -3,9 +3,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +28,7 @@ type Limits struct {
 	RequestBytes int64         // of a JSON body
 	ModuleBytes  int64         // of an upload
 	BodyTimeout  time.Duration // for a body to arrive
+	Uploads      int           // that are taken in at once
 }
 
 // Config configures an API. Fields are required where no default is named.
@@ -54,7 +57,8 @@ type Config struct {
 
 // API is the HTTP edge of one host.
 type API struct {
-	cfg Config
+	cfg     Config
+	uploads chan struct{} // has a token for each upload that is being taken in
 }
 
 // New returns the edge of a host.
@@ -64,7 +68,7 @@ func New(cfg Config) (*API, error) {
 		cfg.Tenants == nil || cfg.Ready == nil || cfg.Log == nil {
 		errs = append(errs, errors.New("httpapi: Config lacks a required field"))
 	}
-	if cfg.Limits.RequestBytes <= 0 || cfg.Limits.ModuleBytes <= 0 || cfg.Limits.BodyTimeout <= 0 {
+	if cfg.Limits.RequestBytes <= 0 || cfg.Limits.ModuleBytes <= 0 || cfg.Limits.BodyTimeout <= 0 || cfg.Limits.Uploads <= 0 {
 		errs = append(errs, errors.New("httpapi: Config.Limits must be positive"))
 	}
 	if cfg.Now == nil {
@@ -76,12 +80,32 @@ func New(cfg Config) (*API, error) {
 	for i, h := range cfg.AllowedHosts {
 		cfg.AllowedHosts[i] = strings.ToLower(h)
 	}
-	return &API{cfg}, errors.Join(errs...)
+	return &API{cfg: cfg, uploads: make(chan struct{}, max(cfg.Limits.Uploads, 0))}, errors.Join(errs...)
+}
+
+// Route is one address of the API, with parameters as in /plugins/:plugin.
+type Route struct{ Method, Path string }
+
+// Routes returns every route of a host's API, the administration's among
+// them, sorted. The caller owns the result.
+func Routes() []Route {
+	var out []Route
+	for _, r := range new(API).router(true).Routes() {
+		if r.Method != echo.RouteNotFound { // a group's own answer to what is not there
+			out = append(out, Route{r.Method, r.Path})
+		}
+	}
+	slices.SortFunc(out, func(a, b Route) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
+	})
+	return out
 }
 
 // Handler serves what tenants use and, if admin is set, the administration as
 // well.
-func (a *API) Handler(admin bool) http.Handler {
+func (a *API) Handler(admin bool) http.Handler { return a.router(admin) }
+
+func (a *API) router(admin bool) *echo.Echo {
 	e := a.echo()
 	e.GET("/livez", a.live)
 	e.GET("/readyz", a.ready)

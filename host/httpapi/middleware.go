@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -44,6 +46,7 @@ func (a *API) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		h.Set(echo.HeaderXRequestID, id)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
+		a.boundWrites(c)
 		err := a.guarded(next, c)
 		if err != nil {
 			a.handleError(err, c)
@@ -65,6 +68,23 @@ func (a *API) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		a.cfg.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 		return nil
 	}
+}
+
+// writeTimeout bounds how long a client may take to read an answer, counted
+// from the answer's beginning. A handler that streams sets its own deadlines.
+const writeTimeout = 30 * time.Second
+
+// boundWrites starts the write deadline with the answer: a request may take
+// long before it. The connection may still have the last answer's.
+func (a *API) boundWrites(c echo.Context) {
+	rc := http.NewResponseController(c.Response())
+	set := func(at time.Time) {
+		if err := rc.SetWriteDeadline(at); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			a.cfg.Log.Debug("write deadline not set", "request", requestID(c), "err", err)
+		}
+	}
+	set(time.Time{})
+	c.Response().Before(func() { set(a.cfg.Now().Add(writeTimeout)) })
 }
 
 // guarded runs a handler and returns a panic of it as an internal error.

@@ -31,6 +31,13 @@ func (a *API) upload(c echo.Context) error {
 	if u.DryRun, err = boolean(q, "dryRun", false); err != nil {
 		return err
 	}
+	select {
+	case a.uploads <- struct{}{}:
+		defer func() { <-a.uploads }()
+	default:
+		return carrel.FailLimit("httpapi.upload", abi.Overloaded, "uploads", fmt.Sprintf(
+			"%d uploads are being taken in already; the host's operator can raise `limits.uploads`", a.cfg.Limits.Uploads))
+	}
 	if u.Module, err = a.readModule(c); err != nil {
 		return err
 	}

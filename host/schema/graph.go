@@ -101,7 +101,7 @@ func (g *graph) target(n *node) *node {
 
 // schema reads a subschema; it returns nil if v cannot be one.
 func (g *graph) schema(v any, at string) *node {
-	n := &node{at: at, self: weight{evaluations: 1, units: 1}}
+	n := &node{at: at, self: weight{evaluations: 1, failures: 1, perValue: costLook, perByte: 1}}
 	if _, ok := v.(bool); ok {
 		return g.add(n)
 	}
@@ -149,7 +149,7 @@ func (g *graph) keyword(n *node, name string, v any) {
 		}
 	case "pattern":
 		if s, ok := v.(string); ok {
-			n.self.units = plus(n.self.units, g.pattern(s, at))
+			n.self.perByte = plus(n.self.perByte, g.pattern(s, at))
 		}
 	case "allOf", "anyOf", "oneOf":
 		n.same = append(n.same, g.list(v, at)...)
@@ -167,7 +167,7 @@ func (g *graph) keyword(n *node, name string, v any) {
 		n.everyChild = append(n.everyChild, g.mapped(v, at)...)
 		object, _ := v.(map[string]any)
 		for _, expression := range slices.Sorted(maps.Keys(object)) {
-			n.self.units = plus(n.self.units, g.pattern(expression, pointer(at, expression)))
+			n.self.perByte = plus(n.self.perByte, g.pattern(expression, pointer(at, expression)))
 		}
 	case "additionalProperties", "unevaluatedProperties", "propertyNames", "items", "contains", "unevaluatedItems":
 		n.everyChild = append(n.everyChild, g.one(v, at)...)
@@ -178,10 +178,14 @@ func (g *graph) keyword(n *node, name string, v any) {
 	}
 }
 
-// The costs of keywords, in units of about ten nanoseconds.
+// The costs of looking at one value, in units of about ten nanoseconds. Two
+// numbers of 400 digits or of exponent 400 are the worst case of each.
 const (
-	costCompare  = 128  // two numbers, exactly
-	costMultiple = 1024 // an exact division
+	costLook     = 32   // a subschema that checks nothing
+	costBound    = 256  // against a bound, or for being an integer
+	costEqual    = 1024 // against another number, both read anew
+	costMultiple = 2048 // for being a multiple
+	costHash     = 1024 // of an array's elements, if there are few
 )
 
 // assertion adds what a keyword without subschemas costs.
@@ -189,18 +193,19 @@ func assertion(w *weight, name string, v any) {
 	switch name {
 	case "type":
 		if list, ok := v.([]any); v == "integer" || ok && slices.Contains(list, any("integer")) {
-			w.units = plus(w.units, costCompare) // 1.0 is one, too
+			w.perValue = plus(w.perValue, costBound) // 1.0 is one, too
 		}
 	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum":
-		w.units = plus(w.units, costCompare)
+		w.perValue = plus(w.perValue, costBound)
 	case "multipleOf":
-		w.units = plus(w.units, costMultiple)
+		w.perValue = plus(w.perValue, costMultiple)
 	case "enum", "const":
-		w.units = plus(w.units, comparison(v))
+		w.perValue = plus(w.perValue, comparison(v))
 	case "required", "dependentRequired":
-		w.units = plus(w.units, int64(values(v)))
+		n := int64(values(v))
+		w.perValue, w.failures = plus(w.perValue, n), plus(w.failures, n)
 	case "uniqueItems":
-		w.units = plus(w.units, costMultiple)
+		w.perValue, w.perByte = plus(w.perValue, costHash), plus(w.perByte, costBound)
 		w.pairs++
 	}
 }
@@ -210,7 +215,9 @@ func comparison(v any) int64 {
 	var n int64 = 1
 	switch v := v.(type) {
 	case json.Number:
-		n = costCompare
+		n = costEqual
+	case string:
+		n += int64(len(v)) / 64
 	case []any:
 		for _, e := range v {
 			n = plus(n, comparison(e))

@@ -27,7 +27,9 @@ const (
 	MaxWeight = 5000
 	// MaxPatternBytes bounds one regular expression.
 	MaxPatternBytes = 1024
-	// MaxWork bounds a validation: weight × bytes of the params' JSON.
+	// MaxWork bounds a validation's time, in units of about ten nanoseconds:
+	// what a schema can cost per value and per byte, times the values and the
+	// bytes of the params.
 	MaxWork = 1 << 28
 	// MaxEvaluations bounds a validation's memory: (value, subschema) pairs
 	// that may be looked at. Each can leave an error behind before the first
@@ -35,8 +37,8 @@ const (
 	MaxEvaluations = 1 << 19
 )
 
-// maxExplained bounds the evaluations of a validation that says where the
-// faults are; beyond it the answer is only that there are some.
+// maxExplained bounds the failures that a validation may have to collect to
+// say where the faults are; beyond it the answer is only that there are some.
 const maxExplained = 1 << 16
 
 // location is the made-up address of the schema; nothing is ever loaded.
@@ -104,8 +106,8 @@ func Compile(raw []byte) (*Schema, error) {
 // at most), or limit_exceeded (schemaWork) for params that are too large to be
 // checked against this schema.
 func (s *Schema) Validate(v any, size int) error {
-	evaluations := times(s.weight.evaluations, int64(values(v)))
-	if s.weight.work(int64(size)) > MaxWork || evaluations > MaxEvaluations {
+	n := int64(values(v))
+	if s.weight.work(int64(size), n) > MaxWork || times(s.weight.evaluations, n) > MaxEvaluations {
 		return carrel.FailLimit("schema.Validate", abi.LimitExceeded, "schemaWork", fmt.Sprintf(
 			"params of %d bytes are too much work for this method's params schema (limit schemaWork); send smaller params, or simplify the schema", size))
 	}
@@ -113,7 +115,7 @@ func (s *Schema) Validate(v any, size int) error {
 	if s.negated.Validate(v) != nil {
 		return nil
 	}
-	if evaluations > maxExplained {
+	if times(s.weight.failures, n) > maxExplained {
 		return invalidParams([]carrel.Fault{{Message: "the params do not match the method's schema; they are too large to say where"}})
 	}
 	err := s.compiled.Validate(v)

@@ -10,22 +10,32 @@ import (
 // weight is the most that one value of the params can cost.
 type weight struct {
 	evaluations int64 // subschemas that look at it
-	units       int64 // of work per byte, about ten nanoseconds each
+	failures    int64 // things that can be found wrong with it
+	perValue    int64 // units of work, about ten nanoseconds each
+	perByte     int64 // units of work for each byte of its JSON
 	pairs       int64 // checks that compare its elements with one another
 }
 
 func (w weight) plus(o weight) weight {
-	return weight{plus(w.evaluations, o.evaluations), plus(w.units, o.units), plus(w.pairs, o.pairs)}
+	return weight{
+		plus(w.evaluations, o.evaluations), plus(w.failures, o.failures),
+		plus(w.perValue, o.perValue), plus(w.perByte, o.perByte), plus(w.pairs, o.pairs),
+	}
 }
 
 func (w weight) most(o weight) weight {
-	return weight{max(w.evaluations, o.evaluations), max(w.units, o.units), max(w.pairs, o.pairs)}
+	return weight{
+		max(w.evaluations, o.evaluations), max(w.failures, o.failures),
+		max(w.perValue, o.perValue), max(w.perByte, o.perByte), max(w.pairs, o.pairs),
+	}
 }
 
-// work returns the units of validating size bytes. Elements that an attacker
-// made to collide are compared pairwise; one takes at least four bytes.
-func (w weight) work(size int64) int64 {
-	return plus(times(w.units, size), times(w.pairs, times(size/4, size/4)))
+// work returns the units of work for params of so many bytes and values.
+// Elements that an attacker made to collide are compared pairwise; one takes
+// at least four bytes.
+func (w weight) work(bytes, values int64) int64 {
+	n := plus(times(w.perByte, bytes), times(w.perValue, values))
+	return plus(n, times(w.pairs, times(bytes/4, bytes/4)))
 }
 
 // maxExpandedDepth bounds how far a chain of subschemas and references may

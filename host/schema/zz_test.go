@@ -11,14 +11,14 @@ func TestZZ(t *testing.T){
    b.WriteString(`a"]`) }
   b.WriteString("]"); return b.String()}
  for _,c:=range []struct{n,s string; in func(k int)string}{
-  {"nfa",`{"pattern":"(a?){150}(a?){150}(b?){100}a{400}c"}`,func(k int)string{return `"`+strings.Repeat("a",k)+`"`}},
+  {"nfa",`{"pattern":"(a?){200}(b?){200}a{400}c"}`,func(k int)string{return `"`+strings.Repeat("a",k)+`"`}},
   {"nfa2",`{"pattern":"([ab]*a[ab]{300}c)|([ab]*b[ab]{300}d)"}`,func(k int)string{return `"`+strings.Repeat("abba",k/4)+`"`}},
   {"enumnum",`{"items":{"enum":[`+num+strings.Repeat(","+num,1000)+`]}}`,func(k int)string{return "["+strings.Repeat("1,",k/2)+"1]"}},
   {"enumbig",`{"items":{"enum":[1e400`+strings.Repeat(",1e400",1000)+`]}}`,func(k int)string{return "["+strings.Repeat("1e399,",k/6)+"1]"}},
   {"enumstr",`{"items":{"enum":["a"`+strings.Repeat(`,"a"`,3000)+`]}}`,func(k int)string{return "["+strings.Repeat(`"b",`,k/4)+"1]"}},
   {"anyOf",`{"items":{"anyOf":[`+strings.TrimSuffix(strings.Repeat(`{"type":"null"},`,300),",")+`]}}`,func(k int)string{return "["+strings.Repeat("1,",k/2)+"1]"}},
   {"plain",`{"items":{"type":"string"}}`,func(k int)string{return "["+strings.Repeat("1,",k/2)+"1]"}},
-  {"multiple",`{"items":{"multipleOf":1e-400}}`,func(k int)string{return "["+strings.Repeat("1e400,",k/6)+"2]"}},
+  {"multiple",`{"items":{"multipleOf":`+strings.Repeat("123457",66)+`e-400}}`,func(k int)string{return "["+strings.Repeat(strings.Repeat("7654321",57)+"e400,",k/405)+"2]"}},
   {"min",`{"items":{"minimum":1e-400,"maximum":1e400,"exclusiveMinimum":1e-399}}`,func(k int)string{return "["+strings.Repeat("1e400,",k/6)+"2]"}},
   {"integer",`{"items":{"type":"integer"}}`,func(k int)string{return "["+strings.Repeat("1e400,",k/6)+"2]"}},
   {"unique",`{"uniqueItems":true}`,func(k int)string{return uniq(k/70)}},

@@ -10,6 +10,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/model/modeltest"
 	"github.com/carrelhost/carrel/plugins"
 )
 
@@ -17,7 +18,8 @@ import (
 // they do ends as expected: well, or with the code that WantCode named for
 // the next one.
 type Actor struct {
-	env     *Env
+	addr    func() string     // of the host that runs now
+	model   *modeltest.Server // behind that host
 	t       testing.TB
 	Tenant  string
 	key     string
@@ -60,7 +62,7 @@ func (a *Actor) Key() string { return a.key }
 
 // Client returns a client for the actor, for the host that runs now.
 func (a *Actor) Client() *client.Client {
-	return &client.Client{Base: a.env.Addr(), Key: a.key, Subject: a.subject, HTTP: noRedirects}
+	return &client.Client{Base: a.addr(), Key: a.key, Subject: a.subject, HTTP: noRedirects}
 }
 
 // check holds a call's outcome against what the actor wants.

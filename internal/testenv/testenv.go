@@ -25,8 +25,9 @@ type Env struct {
 	cfg   host.Config
 	Model *modeltest.Server // what the alias "default" calls
 
-	host *host.Host
-	stop func() // drains and closes the host; safe to call twice
+	host  *host.Host
+	drain func() // begins to stop the host
+	stop  func() // drains and closes the host; safe to call twice
 }
 
 // Config returns the configuration of a test host, to be changed and handed to
@@ -73,7 +74,7 @@ func (e *Env) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
-	e.host = h
+	e.host, e.drain = h, cancel
 	e.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-ended, h.Close()); err != nil {
@@ -81,6 +82,9 @@ func (e *Env) start() {
 		}
 	})
 }
+
+// Drain tells the host to stop, as a signal would, and does not wait for it.
+func (e *Env) Drain() { e.drain() }
 
 // Stop drains the host and ends it.
 func (e *Env) Stop() { e.stop() }
@@ -119,11 +123,16 @@ func (e *Env) Key(tenant string, k client.NewKey) *Actor {
 	if err != nil {
 		e.t.Fatalf("create key of %s: %v", tenant, err)
 	}
-	return &Actor{env: e, t: e.t, Tenant: tenant, key: made.Secret}
+	return e.actor(tenant, made.Secret)
 }
 
-// Anyone returns an actor with a key that the host may not know.
-func (e *Env) Anyone(key string) *Actor { return &Actor{env: e, t: e.t, key: key} }
+// Anyone returns an actor with a key that the host may not know, or without
+// one ("").
+func (e *Env) Anyone(key string) *Actor { return e.actor("", key) }
+
+func (e *Env) actor(tenant, key string) *Actor {
+	return &Actor{addr: e.Addr, model: e.Model, t: e.t, Tenant: tenant, key: key}
+}
 
 // wantNoCode is the code of a call that should succeed.
 const wantNoCode = abi.OK
