@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 
@@ -39,6 +40,7 @@ type Host struct {
 	tenants *tenant.Directory
 	admin   tenant.Admin
 	models  model.Set
+	closers []io.Closer // of model providers
 	scopes  *scope.Registry
 	catalog *plugins.Catalog
 	invoker *invoke.Invoker
@@ -80,7 +82,7 @@ func (h *Host) build(ctx context.Context, ver client.HostVersion) error {
 	if h.store, err = openStore(ctx, h.cfg, h.dir); err != nil {
 		return err
 	}
-	if h.models, err = models(h.cfg); err != nil {
+	if err := h.openModels(); err != nil {
 		return err
 	}
 	h.tenants = tenant.New(tenant.Config{Store: h.store})
@@ -202,6 +204,10 @@ func (h *Host) Close() error {
 		}
 	}
 	h.servers = nil
+	for _, c := range h.closers {
+		errs = append(errs, c.Close())
+	}
+	h.closers = nil
 	if h.store != nil {
 		errs = append(errs, h.store.Close())
 	}

@@ -70,22 +70,24 @@ func ollamaBase(host string) string {
 	return scheme + "://" + rest + "/v1"
 }
 
-// models is the complete list of what this build can talk to.
-func models(c Config) (model.Set, error) {
+// openModels is the complete list of what this build can talk to. The host
+// closes the providers that it remembers in h.closers.
+func (h *Host) openModels() error {
 	providers := map[string]model.Provider{ProviderOffline: offline.New()}
-	for name, p := range c.Providers {
+	for name, p := range h.cfg.Providers {
 		made, err := openai.New(openai.Config{
-			BaseURL: p.BaseURL, APIKey: p.APIKey, MaxAnswerBytes: c.Limits.AnswerBytes,
-			HeaderTimeout: c.Limits.Timeout,
+			BaseURL: p.BaseURL, APIKey: p.APIKey, MaxAnswerBytes: h.cfg.Limits.AnswerBytes,
+			HeaderTimeout: h.cfg.Limits.Timeout,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("providers.%s: %w", name, err)
+			return fmt.Errorf("providers.%s: %w", name, err)
 		}
+		h.closers = append(h.closers, made)
 		providers[name] = made
 	}
-	set := model.Set{}
-	for alias, m := range c.Models {
-		set[alias] = model.Target{Provider: providers[m.Provider], Model: m.Model, Timeout: m.Timeout}
+	h.models = model.Set{}
+	for alias, m := range h.cfg.Models {
+		h.models[alias] = model.Target{Provider: providers[m.Provider], Model: m.Model, Timeout: m.Timeout}
 	}
-	return set, nil
+	return nil
 }

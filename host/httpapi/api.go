@@ -110,6 +110,7 @@ func (a *API) router(admin bool) *echo.Echo {
 	e.GET("/livez", a.live)
 	e.GET("/readyz", a.ready)
 	e.GET("/version", a.version)
+	e.GET("/api/v1/openapi.json", a.openAPI)
 
 	v1 := e.Group("/api/v1", refuseHeaders, a.authenticated)
 	const method = "/plugins/:plugin/services/:service/:method"

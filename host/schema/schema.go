@@ -30,7 +30,7 @@ const (
 	// MaxWork bounds a validation's time, in units of about ten nanoseconds:
 	// what a schema can cost per value and per byte, times the values and the
 	// bytes of the params.
-	MaxWork = 1 << 28
+	MaxWork = 1 << 27
 	// MaxEvaluations bounds a validation's memory: (value, subschema) pairs
 	// that may be looked at. Each can leave an error behind before the first
 	// one is reported.

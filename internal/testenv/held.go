@@ -36,11 +36,18 @@ func (a *Actor) Hold(ctx context.Context, address string, params ...string) Held
 	a.t.Helper()
 	h := Held{N: len(a.model.Calls()) + 1, Release: a.model.Hold()}
 	a.t.Cleanup(h.Release)
-	done := a.Begin(ctx, address, params...)
-	h.Outcome = func() Outcome { return <-done }
-	if err := a.model.Arrived(a.t.Context(), h.N); err != nil {
-		a.t.Fatalf("hold %s: %v", address, err)
+	begun := a.Begin(ctx, address, params...)
+	arrived := make(chan error, 1)
+	go func() { arrived <- a.model.Arrived(a.t.Context(), h.N) }()
+	select {
+	case err := <-arrived:
+		if err != nil {
+			a.t.Fatalf("hold %s: %v", address, err)
+		}
+	case o := <-begun:
+		a.t.Fatalf("hold %s: it ended before the model was called: %v", address, o.Err)
 	}
+	h.Outcome = func() Outcome { return <-begun }
 	return h
 }
 

@@ -131,7 +131,15 @@ func (e *Env) Key(tenant string, k client.NewKey) *Actor {
 func (e *Env) Anyone(key string) *Actor { return e.actor("", key) }
 
 func (e *Env) actor(tenant, key string) *Actor {
-	return &Actor{addr: e.Addr, model: e.Model, t: e.t, Tenant: tenant, key: key}
+	a := Remote(e.t, e.Addr, key, e.Model)
+	a.Tenant = tenant
+	return a
+}
+
+// Remote returns an actor with a key of a host that something else runs, on
+// the model server behind that host. addr returns the host's base URL.
+func Remote(t testing.TB, addr func() string, key string, m *modeltest.Server) *Actor {
+	return &Actor{addr: addr, model: m, t: t, key: key}
 }
 
 // wantNoCode is the code of a call that should succeed.

@@ -1,0 +1,130 @@
+package host_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host"
+	"github.com/carrelhost/carrel/internal/testenv"
+)
+
+// wide is a plugin whose window holds every turn of these tests.
+const wide = `---
+name: wide
+services:
+  - name: com.acme.Wide
+    scope: application
+    methods:
+      - name: chat
+        memoryId: id
+        window: { type: messages, max: 1000 }
+---
+S`
+
+const wideChat = "wide/com.acme.Wide.chat"
+
+func TestTwentyParallelCallsOnOneIDAreTwentyTurnsInSomeOrder(t *testing.T) {
+	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
+		env := testenv.New(t, cfg)
+		acme := env.Tenant("acme")
+		acme.Install(wide)
+		const calls = 20
+		answers := make([]string, calls)
+		var all sync.WaitGroup
+		for n := range calls {
+			all.Go(func() {
+				out, err := acme.Call(t.Context(), wideChat, "id", "1", "msg", fmt.Sprintf("U%d", n))
+				if err != nil {
+					t.Errorf("call %d: %v", n, err)
+				}
+				answers[n], _ = out.Output.(string)
+			})
+		}
+		all.Wait()
+		stored := acme.Stored("wide", "1")
+		if len(stored) != 1+2*calls || stored[0] != "system:S" {
+			t.Fatalf("%d messages are stored: %q", len(stored), stored)
+		}
+		turns := map[string]string{}
+		for i := 1; i < len(stored); i += 2 {
+			turns[stored[i]] = stored[i+1]
+			// The model calls of one id follow one another as its turns do.
+			same(t, fmt.Sprintf("send %d", i/2+1), env.Model.Send(i/2+1), stored[:i+1]...)
+		}
+		for n, answer := range answers {
+			if got := turns[fmt.Sprintf("user:U%d", n)]; got != "assistant:"+answer {
+				t.Errorf("turn U%d is stored with %q, its caller was told %q", n, got, answer)
+			}
+		}
+	})
+}
+
+func TestACallThatAskedNotToWaitForTheTurnIsRefusedAtOnce(t *testing.T) {
+	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
+		env := testenv.New(t, cfg)
+		acme := env.Tenant("acme")
+		acme.Install(wide)
+		call := acme.Hold(t.Context(), wideChat, "id", "1", "msg", "U1")
+		ans := acme.With("Carrel-On-Conflict", "reject").
+			Do(http.MethodPost, "/api/v1/plugins/wide/services/com.acme.Wide/chat", `{"id":"1","msg":"U2"}`)
+		p := ans.Problem(t)
+		if ans.Status != http.StatusConflict || p.Code != "memory_busy" || !p.Retryable || ans.Header.Get("Retry-After") != "1" {
+			t.Errorf("the answer is %d %+v, Retry-After %q", ans.Status, p, ans.Header.Get("Retry-After"))
+		}
+		acme.With("Carrel-On-Conflict", "reject").Chat(wideChat, "id", "another", "msg", "U3")
+		call.Release()
+		acme.Check("the held call", call.Outcome())
+		same(t, "stored", acme.Stored("wide", "1"), "system:S", "user:U1", "assistant:A1")
+	})
+}
+
+func TestCallsThatWaitForATurnAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
+		const waiters = 3
+		cfg.Limits.TurnWaiters = waiters
+		env := testenv.New(t, cfg)
+		acme := env.Tenant("acme")
+		acme.Install(wide)
+		call := acme.Hold(t.Context(), wideChat, "id", "1", "msg", "U0")
+		var outcomes []<-chan testenv.Outcome
+		want := []string{"system:S", "user:U0", "assistant:A1"}
+		for n := 1; n <= waiters; n++ {
+			outcomes = append(outcomes, acme.With("Carrel-On-Conflict", "wait").
+				Begin(t.Context(), wideChat, "id", "1", "msg", fmt.Sprintf("U%d", n)))
+			waitForWaiters(t, acme, n, waiters)
+			want = append(want, fmt.Sprintf("user:U%d", n), fmt.Sprintf("assistant:A%d", n+1))
+		}
+		call.Release()
+		acme.Check("the held call", call.Outcome())
+		for _, o := range outcomes {
+			acme.Check("a call that waited", <-o)
+		}
+		same(t, "stored", acme.Stored("wide", "1"), want...)
+	})
+}
+
+// waitForWaiters returns when n calls wait for the turn of the memory id 1,
+// of which most may: as soon as not all of most-n+1 further ones find room.
+func waitForWaiters(t *testing.T, a *testenv.Actor, n, most int) {
+	t.Helper()
+	probe := a.With("Carrel-Timeout", "100ms")
+	for full := false; !full; {
+		var probes []<-chan testenv.Outcome
+		for range most - n + 1 {
+			probes = append(probes, probe.Begin(t.Context(), wideChat, "id", "1", "msg", "probe"))
+		}
+		for _, o := range probes {
+			switch err := (<-o).Err; testenv.CodeOf(err) {
+			case abi.MemoryBusy:
+				full = true
+			case abi.Timeout:
+			default:
+				t.Fatalf("a call that found the turn taken: %v", err)
+			}
+		}
+	}
+}
