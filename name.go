@@ -78,7 +78,8 @@ func ParseMethodName(s string) (MethodName, error) {
 func DigestOf(module []byte) Digest { return sha256.Sum256(module) }
 
 // ParseDigest is the only way an outside string becomes a Digest: 64 small
-// hexadecimal digits. Its error has code bad_request.
+// hexadecimal digits. All zeros are no module's digest: here they mean "none".
+// Its error has code bad_request.
 func ParseDigest(s string) (Digest, error) {
 	var d Digest
 	if !digestText.MatchString(s) {
@@ -86,6 +87,9 @@ func ParseDigest(s string) (Digest, error) {
 	}
 	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
 		return Digest{}, fmt.Errorf("decode digest: %w", err)
+	}
+	if d == (Digest{}) {
+		return d, Fail("carrel.ParseDigest", abi.BadRequest, "64 zeros are the digest of nothing")
 	}
 	return d, nil
 }

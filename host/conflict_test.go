@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/internal/testenv"
 )

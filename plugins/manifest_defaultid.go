@@ -7,6 +7,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/memory"
 )
 
 const (
@@ -89,46 +90,28 @@ func isProtocolHeader(name string) bool {
 	}, name)
 }
 
-// leak reports the methods that would leave behind one history per request
-// for ever: application scope, and nothing but the request to take a default
-// memory id from.
+// leak refuses a manifest with methods that leak (memory.Leaks), each with its
+// place.
 func leak(op string, m abi.Manifest) error {
-	if m.AllowDefaultIDLeak || m.DefaultMemoryID != nil && m.DefaultMemoryID.Priority < sessionPriority {
+	leaks := memory.Leaks(m)
+	if len(leaks) == 0 {
 		return nil
 	}
 	var faults []carrel.Fault
-	var names []string
-	more := 0
-	for i, s := range m.Services {
-		if s.Scope != abi.ScopeApplication {
-			continue
+	for i, l := range leaks {
+		if i == maxFaults {
+			faults = append(faults, carrel.Fault{Message: fmt.Sprintf("there are %d more such methods", len(leaks)-i)})
+			break
 		}
-		for j, method := range s.Methods {
-			if method.MemoryIDRequired {
-				continue
-			}
-			if len(faults) == maxFaults {
-				more++
-				continue
-			}
-			names = append(names, s.Name+"."+method.Name)
-			faults = append(faults, carrel.Fault{
-				Pointer: fmt.Sprintf("/services/%d/methods/%d", i, j),
-				Message: fmt.Sprintf("%s.%s has application scope and no required memory id: every call without one would leave a history that nothing deletes. %s",
-					s.Name, method.Name, leakRemedy),
-			})
-		}
+		s := m.Services[l.Service]
+		faults = append(faults, carrel.Fault{
+			Pointer: fmt.Sprintf("/services/%d/methods/%d", l.Service, l.Method),
+			Message: fmt.Sprintf("%s.%s is application-scoped and has no required memory id param; %s",
+				s.Name, s.Methods[l.Method].Name, memory.LeakRemedy),
+		})
 	}
-	if len(faults) == 0 {
-		return nil
+	return &carrel.Error{
+		Op: op, Code: abi.DefaultIDLeak, Faults: faults,
+		Msg: "each call without a memory id would start a history that nobody can name again and nothing ends; " + memory.LeakRemedy,
 	}
-	if more > 0 {
-		faults = append(faults, carrel.Fault{Message: fmt.Sprintf("there are %d more such methods", more)})
-	}
-	return &carrel.Error{Op: op, Code: abi.DefaultIDLeak, Faults: faults, Msg: fmt.Sprintf(
-		"application-scoped methods without a required memory id would leak one history per call: %s. %s", orList(names), leakRemedy)}
 }
-
-const leakRemedy = `Require a memory id: name a param in "memoryId" and list it in params.required; ` +
-	`or declare a provider: "defaultMemoryId": {"from": "header:X-Conversation"} or {"from": "subject"} with a priority below 0; ` +
-	`or accept it: "allowDefaultIdLeak": true`

@@ -146,7 +146,7 @@ func (l layout) read(d *jsontext.Decoder, at string, depth int) {
 	l.spans[at] = span{start, int(d.InputOffset())}
 }
 
-// raw returns the compact JSON of a value, members in the sender's order.
+// compact returns the JSON of a value without white space, members in the sender's order.
 func (l layout) compact(at string) []byte {
 	s := l.spans[at]
 	// Between a value and what is before it stand only these.

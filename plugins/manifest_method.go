@@ -181,12 +181,9 @@ func (c *checker) placeholders(t template, o object, p params) {
 		if at := pointer(o.at, "userMessage"); t.at != at && t.at != pointer(o.at, "systemMessage") {
 			whose = fmt.Sprintf(" of %s", o.at)
 		}
-		switch {
-		case !there:
-			c.fault(t.at, "the template uses {{%s}}, but params%s has no such property; add it to params.properties and params.required",
+		if !there {
+			c.fault(t.at, "the template uses {{%s}}, but params%s has no such property; add it to params.properties, and to params.required unless a call without it may fail",
 				name, whose)
-		case !slices.Contains(p.required, name):
-			c.fault(t.at, "the template uses {{%s}}, which callers may leave out; add it to params.required%s", name, whose)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func (c *checker) services(o object) []abi.Service {
 	list, ok := o.list("services", abi.MaxServices)
-	if !ok {
+	if !ok || len(list) == 0 {
 		return nil
 	}
 	out := make([]abi.Service, 0, len(list))

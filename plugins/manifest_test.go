@@ -191,7 +191,6 @@ func TestParseManifestFaults(t *testing.T) {
 		"a memory id that is a number":     {withMethod(msgParams + `,"memoryId":"n","userMessage":"{{msg}}"`), []string{method + "/memoryId", "of type string"}},
 		"a template that is not closed":    {withMethod(msgParams + `,"userMessage":"Hi {{msg"`), []string{method + "/userMessage", "byte 3"}},
 		"a template with an unknown param": {withMethod(msgParams + `,"userMessage":"{{msg}} {{order.id}}"`), []string{method + "/userMessage", "{{order}}"}},
-		"a template with an optional one":  {withMethod(msgParams + `,"userMessage":"{{msg}} {{n}}"`), []string{method + "/userMessage", "add it to params.required"}},
 		"the service's template, too": {withService(`"systemMessage":"{{product}}","methods":[{"name":"chat","kind":"chat","userMessage":"{{msg}}"` + msgParams + `}]`),
 			[]string{"/services/0/systemMessage", "params of /services/0/methods/0 has no such property"}},
 		"a template that is too long": {withService(`"systemMessage":"` + strings.Repeat("x", abi.MaxTemplateBytes+1) + `"`), []string{"/services/0/systemMessage", "at most 65536"}},
@@ -253,6 +252,16 @@ func TestParseManifestOfAHostWithoutModels(t *testing.T) {
 	wantFaults(t, err, "/services/0/methods/0", "it has none at all")
 }
 
+func TestATemplateMayUseAParamThatCallersMayLeaveOut(t *testing.T) {
+	m, err := plugins.ParseManifest([]byte(withMethod(msgParams+`,"userMessage":"{{msg}} {{n}}"`)), plugins.Known{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Services[0].Methods[0].UserMessage; got != "{{msg}} {{n}}" {
+		t.Errorf("the user message is %q", got)
+	}
+}
+
 func TestDefaultIDLeak(t *testing.T) {
 	service := func(method, plugin string) string {
 		return withPlugin(plugin + `"services":[{"name":"A","scope":"application","methods":[{"name":"chat","kind":"chat"` + method + `}]}]`)
@@ -306,6 +315,7 @@ func TestDefaultIDLeak(t *testing.T) {
 // an accepted one encodes to JSON that means the same.
 func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(smallest))
+	f.Add([]byte(withPlugin(`"services":[],"capabilities":{"models":[]}`)))
 	f.Add([]byte(withMethod(msgParams + `,"userMessage":"{{msg}}"`)))
 	f.Add([]byte(withService(`"scope":"application","systemMessage":"{{"`)))
 	f.Add([]byte(withPlugin(`"defaultMemoryId":{"from":"header:X"},"capabilities":{"models":["a"]}`)))

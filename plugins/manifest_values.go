@@ -25,7 +25,7 @@ func (c *checker) object(v any, at string, l level) (object, bool) {
 	return object{c, at, members}, true
 }
 
-// asText checks a string of at most most bytes; 0 means no bound here.
+// asText checks a string and its length in bytes; 0 means no bound here.
 func (c *checker) asText(v any, at string, most int) (string, bool) {
 	s, ok := v.(string)
 	switch {
@@ -66,7 +66,7 @@ func (o object) boolean(name string) (value, ok bool) {
 	return value, ok
 }
 
-// list reads an optional array of at most most elements.
+// list reads an optional array and checks its length.
 func (o object) list(name string, most int) ([]any, bool) {
 	v, there := o.members[name]
 	if !there {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,8 +94,12 @@ func curlHint(want string) string {
 // query returns a request's query parameters, each of which must be known and
 // given once.
 func query(c echo.Context, known ...string) (map[string]string, error) {
+	params, err := url.ParseQuery(c.Request().URL.RawQuery) // Echo drops what it cannot read
+	if err != nil {
+		return nil, &carrel.Error{Op: "httpapi.query", Code: abi.BadRequest, Msg: "the query of the address is malformed", Err: err}
+	}
 	out := map[string]string{}
-	for name, values := range c.QueryParams() {
+	for name, values := range params {
 		if !slices.Contains(known, name) {
 			return nil, carrel.Fail("httpapi.query", abi.BadRequest, fmt.Sprintf(
 				"the query parameter %q is not known here, or not supported by this host yet; known are: %s", name, orNone(known)))

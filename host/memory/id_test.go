@@ -288,8 +288,8 @@ func TestOwnersNeverMeet(t *testing.T) {
 	}
 	keys := map[carrel.MemoryKey]string{}
 	for name, c := range map[string]carrel.Caller{
-		"a key":                                      {Tenant: acme, Key: "alike"},
-		"a subject spelled like that key":            {Tenant: acme, Key: "other", Subject: "alike"},
+		"a key":                           {Tenant: acme, Key: "alike"},
+		"a subject spelled like that key": {Tenant: acme, Key: "other", Subject: "alike"},
 		"a subject spelled like that key's owner":    {Tenant: acme, Key: "other", Subject: "key:alike"},
 		"a key spelled like the subject's owner":     {Tenant: acme, Key: "subject:alike"},
 		"a subject spelled like its own owner":       {Tenant: acme, Key: "other", Subject: "subject:alike"},

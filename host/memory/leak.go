@@ -33,10 +33,10 @@ func Leaks(m abi.Manifest) []Leak {
 }
 
 // LeakRemedy says how a plugin's author mends a leak.
-const LeakRemedy = "make a memory id param required (`memoryId`), " +
-	"or declare a `defaultMemoryId` provider with a priority below 0, " +
-	"or give the service the scope `request`, " +
-	"or accept the leak with `allowDefaultIdLeak: true`"
+const LeakRemedy = `name a param in "memoryId" and list it in params.required, ` +
+	`or declare a provider, "defaultMemoryId": {"from": "header:X-Conversation"} or {"from": "subject"}, with a priority below 0, ` +
+	`or give the service the scope "request", ` +
+	`or accept the leak with "allowDefaultIdLeak": true`
 
 // leak is the refusal of a call for which the plugin's provider yields
 // nothing: it comes before any work.

@@ -53,17 +53,14 @@ func (p *patterns) measure(expression string) (int64, error) {
 // programSize estimates the instructions of an expression, from above.
 func programSize(re *syntax.Regexp) int64 {
 	// A class of many ranges is one instruction, but each step searches it.
-	n := 2 + int64(len(re.Rune))/32
+	n := 3 + int64(len(re.Rune))/32
 	if re.Op == syntax.OpLiteral {
 		n = 2 + int64(len(re.Rune))
 	}
 	for _, sub := range re.Sub {
 		n = plus(n, programSize(sub))
 	}
-	switch re.Op {
-	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest:
-		n = plus(n, 2)
-	case syntax.OpRepeat:
+	if re.Op == syntax.OpRepeat {
 		n = times(plus(n, 2), int64(max(re.Min, re.Max)+1))
 	}
 	return n

@@ -111,8 +111,7 @@ func (s *Schema) Validate(v any, size int) error {
 		return carrel.FailLimit("schema.Validate", abi.LimitExceeded, "schemaWork", fmt.Sprintf(
 			"params of %d bytes are too much work for this method's params schema (limit schemaWork); send smaller params, or simplify the schema", size))
 	}
-	// The first run only says yes or no. "not" fails when the schema holds.
-	if s.negated.Validate(v) != nil {
+	if s.holds(v) {
 		return nil
 	}
 	if times(s.weight.failures, n) > maxExplained {
@@ -124,6 +123,10 @@ func (s *Schema) Validate(v any, size int) error {
 	}
 	return fmt.Errorf("schema.Validate: the schema refuses without a reason: %w", err)
 }
+
+// holds only says yes or no, and collects no faults on the way: "not" of the
+// schema fails when the schema holds.
+func (s *Schema) holds(v any) bool { return s.negated.Validate(v) != nil }
 
 // values counts the JSON values in v.
 func values(v any) int {

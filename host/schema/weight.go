@@ -64,10 +64,11 @@ func (g *graph) weigh() (weight, []carrel.Fault) {
 
 // recursion reports a cycle of subschemas, or a chain that is too long.
 func (n *node) recursion() *carrel.Fault {
-	switch {
-	case n.state == done:
+	switch n.state {
+	case done:
 		return nil
-	case n.state == running:
+	case fresh:
+	case running:
 		return &carrel.Fault{Pointer: n.at, Message: "recursive $ref is not supported by this host; write the levels that are needed out"}
 	}
 	n.state = running

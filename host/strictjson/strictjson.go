@@ -94,9 +94,10 @@ func readValue(d *jsontext.Decoder, depth int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch t.Kind() {
+	switch t.Kind() { //nolint:exhaustive // what begins and ends objects and arrays is below
 	case 'n':
-		return nil, nil
+		var null any
+		return null, nil
 	case 't', 'f':
 		return t.Bool(), nil
 	case '"':

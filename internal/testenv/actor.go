@@ -128,6 +128,26 @@ func (a *Actor) Call(ctx context.Context, address string, params ...string) (cli
 	return a.Client().Invoke(ctx, at, version, args, client.CallOptions{Header: a.header})
 }
 
+// Plugins lists all plugins of the actor's tenant.
+func (a *Actor) Plugins() []client.Plugin {
+	a.t.Helper()
+	all, err := client.All(1000, func(o client.ListOptions) (client.Page[client.Plugin], error) {
+		return a.Client().Plugins(a.t.Context(), o)
+	})
+	a.check("list plugins", err)
+	return all
+}
+
+// Versions lists all versions of a plugin, newest first.
+func (a *Actor) Versions(plugin string) []client.Version {
+	a.t.Helper()
+	all, err := client.All(1000, func(o client.ListOptions) (client.Page[client.Version], error) {
+		return a.Client().Versions(a.t.Context(), plugin, o)
+	})
+	a.check("list versions", err)
+	return all
+}
+
 // Memories lists all histories that the actor may see, of one plugin or of
 // all ("").
 func (a *Actor) Memories(plugin string) []client.Memory {

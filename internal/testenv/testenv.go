@@ -104,7 +104,7 @@ func (e *Env) Data() string { return e.cfg.Data }
 
 // Admin returns a client with the administrator's key.
 func (e *Env) Admin() *client.Client {
-	return &client.Client{Base: e.Addr(), Key: AdminKey}
+	return &client.Client{Base: e.host.Info().AdminAddress, Key: AdminKey}
 }
 
 // Tenant makes a tenant and returns its owner as an actor.

@@ -33,10 +33,11 @@ func checkHeader(b []byte) error {
 
 func notWasm(b []byte) string {
 	text := strings.TrimLeft(string(b[:min(len(b), 256)]), "\ufeff \t\r\n")
-	what := ""
-	switch {
-	case len(b) == 0:
+	if len(b) == 0 {
 		return "the file is empty; send a WebAssembly module"
+	}
+	var what string
+	switch {
 	case strings.HasPrefix(text, "(module"), strings.HasPrefix(text, ";;"), strings.HasPrefix(text, "(component"):
 		what = "this is WebAssembly text; assemble it first, for example with wat2wasm"
 	case strings.HasPrefix(text, "{"), strings.HasPrefix(text, "["):

@@ -20,7 +20,7 @@ func (s *scan) readTypes(r *reader) error {
 	}
 	s.types = make([]uint32, 0, n)
 	for range n {
-		s.types = append(s.types, uint32(r.pos)) //nolint:gosec // the file's size is limited far below 4 GiB
+		s.types = append(s.types, uint32(r.pos))
 		if _, _, err := s.signature(r); err != nil {
 			return err
 		}
