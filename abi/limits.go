@@ -19,6 +19,12 @@ const (
 	MaxStopBytes          = 256
 	MaxWindowMessages     = 1000
 	DefaultWindowMessages = 20
+	MaxExportBytes        = 200
+	MaxCallPatterns       = 64 // in capabilities.call
+	DefaultMemoryMiB      = 32
+	MaxMemoryMiB          = 64
+	DefaultTimeout        = "30s" // of one handler call
+	MaxCallDepth          = 8     // of invocations inside one request
 	// DefaultProviderPriority is that of a plugin's own default id provider.
 	// The session's is 0 and the request's 100; lower numbers are asked first.
 	DefaultProviderPriority = -10

@@ -16,7 +16,15 @@ type Manifest struct {
 	Services           []Service        `json:"services,omitempty"`
 	DefaultMemoryID    *DefaultMemoryID `json:"defaultMemoryId,omitempty"`
 	AllowDefaultIDLeak bool             `json:"allowDefaultIdLeak,omitempty"`
+	MemoryNamespace    string           `json:"memoryNamespace,omitempty"` // shared namespace asked for; needs a grant
 	Capabilities       Capabilities     `json:"capabilities"`
+	Limits             *PluginLimits    `json:"limits,omitempty"`
+}
+
+// PluginLimits are a plugin's wishes within the host's limits.
+type PluginLimits struct {
+	MemoryMiB int    `json:"memoryMiB,omitempty"` // linear memory of one call; 0 = DefaultMemoryMiB
+	Timeout   string `json:"timeout,omitempty"`   // of one handler call, such as "10s"; "" = DefaultTimeout
 }
 
 // Service is an AI service: a named group of methods with a scope.
@@ -31,7 +39,8 @@ type Service struct {
 // Method is what a client calls.
 type Method struct {
 	Name          string          `json:"name"`
-	Kind          string          `json:"kind"` // chat
+	Kind          string          `json:"kind"`             // chat or handler
+	Export        string          `json:"export,omitempty"` // handler: the function that gets control
 	Description   string          `json:"description,omitempty"`
 	Params        json.RawMessage `json:"params"`
 	Output        json.RawMessage `json:"output"`
@@ -68,13 +77,15 @@ type Window struct {
 
 // DefaultMemoryID is a plugin's own provider of default memory ids.
 type DefaultMemoryID struct {
-	From     string `json:"from"` // "header:NAME" or "subject"
+	From     string `json:"from,omitempty"`   // "header:NAME" or "subject"
+	Export   string `json:"export,omitempty"` // or a function of the guest that yields the id
 	Priority int    `json:"priority"`
 }
 
 // Capabilities is what a plugin asks to be allowed.
 type Capabilities struct {
 	Models []string `json:"models,omitempty"`
+	Call   []string `json:"call,omitempty"` // other plugins' methods: plugin/Service.method, plugin/Service.* or plugin/*
 }
 
 // The values of Service.Scope.
@@ -84,8 +95,12 @@ const (
 	ScopeApplication = "application"
 )
 
-// KindChat is the Method.Kind whose pipeline the host runs by itself.
-const KindChat = "chat"
+// The values of Method.Kind: the host runs the pipeline of a chat method by
+// itself; a handler method is the guest's own code.
+const (
+	KindChat    = "chat"
+	KindHandler = "handler"
+)
 
 // WindowMessages is the Window.Type that counts messages.
 const WindowMessages = "messages"
