@@ -32,13 +32,13 @@ type Scopes interface {
 	// Touch records that Key was used in Scope, creates an empty history if
 	// there is none, and returns the history's generation. A request scope
 	// instance is opened by its first touch: whoever owns it does not touch
-	// after closing it. An application scope instance that is not open is
-	// scope_closed.
+	// after closing it. An application or session scope instance that is not
+	// open is scope_closed.
 	Touch(ctx context.Context, t Touch) (generation int64, err error)
 
 	// CloseScope closes a scope instance and deletes every history whose key
-	// was touched in it, in one change, and reports them. A scope that is not
-	// open has none. Later commits to the deleted generations fail.
+	// was touched in it, in one change, and reports them. An HTTP session goes
+	// with its scope instance. A scope that is not open has none. Later commits to the deleted generations fail.
 	CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error)
 
 	// OpenApplication opens the given instance as the application scope of an
@@ -47,8 +47,9 @@ type Scopes interface {
 	OpenApplication(ctx context.Context, s ScopeInstance) error
 
 	// Orphans returns up to limit scope instances that nobody will close:
-	// request scopes of another node than the given one, and application
-	// scopes that are no plugin's. Oldest first.
+	// request scopes and WebSocket sessions of another node than the given
+	// one, and application scopes that are no plugin's. HTTP sessions, which
+	// have no node, are never among them. Oldest first.
 	Orphans(ctx context.Context, node string, limit int) ([]ScopeInstance, error)
 
 	// ListScopes returns up to limit open scope instances of a kind, of all

@@ -38,6 +38,8 @@ type Store interface {
 	Plugins
 	Histories
 	Scopes
+	Sessions
+	Grants
 
 	// HostSecret returns 32 random bytes that are made once for this store and
 	// never change. Handles are derived from them.

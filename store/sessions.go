@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/carrelhost/carrel"
+)
+
+// Session is an HTTP session: a lifetime that a client opens and ends, and
+// that outlives connections and restarts. Its scope instance has its id. A
+// WebSocket's own session is a scope instance alone, of the node that holds
+// the socket.
+type Session struct {
+	ID         carrel.SessionID
+	Tenant     carrel.TenantID
+	Owner      Toucher // who opened it, and nobody else may use it
+	IdleTTL    time.Duration
+	MaxTTL     time.Duration
+	Metadata   []byte // JSON, may be nil
+	CreatedAt  time.Time
+	LastUsedAt time.Time // end of the last invocation in it, or its creation
+}
+
+// Sessions keeps HTTP sessions.
+type Sessions interface {
+	// CreateSession adds a session and opens its scope instance, which has
+	// the session's id and tenant, the kind session and no node. most bounds
+	// the sessions of one tenant: quota_exceeded with Limit "sessions". A
+	// tenant that does not exist is not_found, an id that does is ErrExists.
+	CreateSession(ctx context.Context, s Session, most int) error
+
+	// OpenSession opens the scope instance of a WebSocket's own session: kind
+	// session, with a node. It is ErrExists if the id is in use.
+	OpenSession(ctx context.Context, s ScopeInstance) error
+
+	// Session returns a session of a tenant, or not_found. With by not nil one
+	// of another owner is not_found too. A session that is closed is not
+	// there; one whose TTL has passed is, until CloseScope.
+	Session(ctx context.Context, t carrel.TenantID, id carrel.SessionID, by *Toucher) (Session, error)
+
+	// UseSession moves LastUsedAt forward, never back. A session that is not
+	// there is not_found.
+	UseSession(ctx context.Context, t carrel.TenantID, id carrel.SessionID, at time.Time) error
+
+	// ListSessions returns up to limit sessions of a tenant with ids that sort
+	// after the given one; with by not nil only of that owner.
+	ListSessions(ctx context.Context, t carrel.TenantID, by *Toucher, after carrel.SessionID, limit int) ([]Session, error)
+
+	// ExpiredSessions returns up to limit sessions, of all tenants, whose idle
+	// or max TTL has passed at the given time, those that ended first before.
+	ExpiredSessions(ctx context.Context, now time.Time, limit int) ([]Session, error)
+}
