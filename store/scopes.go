@@ -37,8 +37,9 @@ type Scopes interface {
 	Touch(ctx context.Context, t Touch) (generation int64, err error)
 
 	// CloseScope closes a scope instance and deletes every history whose key
-	// was touched in it, in one change, and reports them. An HTTP session goes
-	// with its scope instance. A scope that is not open has none. Later commits to the deleted generations fail.
+	// was touched in it, in one change, and reports them. The session
+	// whose scope instance it is becomes closed in the same change, and keeps
+	// the report. A scope that is not open has none. Later commits to the deleted generations fail.
 	CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error)
 
 	// OpenApplication opens the given instance as the application scope of an

@@ -20,13 +20,23 @@ type Session struct {
 	Metadata   []byte // JSON, may be nil
 	CreatedAt  time.Time
 	LastUsedAt time.Time // end of the last invocation in it, or its creation
+
+	// ClosedAt is zero while the session is open. A closed one is kept for a
+	// while, so that whoever closed it can be told again what ended.
+	ClosedAt time.Time
+	Reason   carrel.EvictionReason // why it closed
+	Evicted  []carrel.Eviction     // what ended with it
 }
+
+// KeepClosed is how long a closed session is kept: an hour, or its idle TTL if
+// that is longer.
+func (s Session) KeepClosed() time.Duration { return max(time.Hour, s.IdleTTL) }
 
 // Sessions keeps HTTP sessions.
 type Sessions interface {
 	// CreateSession adds a session and opens its scope instance, which has
 	// the session's id and tenant, the kind session and no node. most bounds
-	// the sessions of one tenant: quota_exceeded with Limit "sessions". A
+	// the sessions of one tenant: quota_exceeded with Limit "sessions", closed ones not counted. A
 	// tenant that does not exist is not_found, an id that does is ErrExists.
 	CreateSession(ctx context.Context, s Session, most int) error
 
@@ -35,19 +45,23 @@ type Sessions interface {
 	OpenSession(ctx context.Context, s ScopeInstance) error
 
 	// Session returns a session of a tenant, or not_found. With by not nil one
-	// of another owner is not_found too. A session that is closed is not
-	// there; one whose TTL has passed is, until CloseScope.
+	// of another owner is not_found too. Whether it is closed, or its TTL has
+	// passed, is the caller's to judge.
 	Session(ctx context.Context, t carrel.TenantID, id carrel.SessionID, by *Toucher) (Session, error)
 
 	// UseSession moves LastUsedAt forward, never back. A session that is not
-	// there is not_found.
+	// there is not_found, a closed one session_closed.
 	UseSession(ctx context.Context, t carrel.TenantID, id carrel.SessionID, at time.Time) error
 
-	// ListSessions returns up to limit sessions of a tenant with ids that sort
-	// after the given one; with by not nil only of that owner.
+	// ListSessions returns up to limit open sessions of a tenant with ids that
+	// sort after the given one; with by not nil only of that owner.
 	ListSessions(ctx context.Context, t carrel.TenantID, by *Toucher, after carrel.SessionID, limit int) ([]Session, error)
 
-	// ExpiredSessions returns up to limit sessions, of all tenants, whose idle
-	// or max TTL has passed at the given time, those that ended first before.
+	// ExpiredSessions returns up to limit open sessions, of all tenants, whose
+	// idle or max TTL has passed at the given time, the longest expired first.
 	ExpiredSessions(ctx context.Context, now time.Time, limit int) ([]Session, error)
+
+	// ForgetSessions removes the closed sessions that have been kept for
+	// KeepClosed, and returns how many.
+	ForgetSessions(ctx context.Context, now time.Time) (int, error)
 }

@@ -10,70 +10,166 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
-// turnLocks gives each memory key one turn at a time. Waiters are served in
-// order of arrival.
+// turnLocks gives each memory key one turn at a time.
+//
+// Waiters are served in order of arrival. The lock is re-entrant for a
+// descendant of the invocation that holds it, and for nobody else of its
+// request: siblings queue. There is no deadlock, by wait-die: an invocation
+// whose lineage holds a lock waits only for a request that started later than
+// its own, and dies (memory_busy) otherwise, at once or when the lock passes
+// to such a request.
 type turnLocks struct {
-	waiters int // most that may wait for one key
+	most int // waiters for one key
 
-	mu   sync.Mutex                      // guards held
-	held map[carrel.MemoryKey]*list.List // keys that are held, with who waits: chan struct{}
+	mu   sync.Mutex // guards what follows, and frame.held
+	keys map[carrel.MemoryKey]*turnLock
 }
 
-func newTurnLocks(waiters int) *turnLocks {
-	return &turnLocks{waiters: waiters, held: map[carrel.MemoryKey]*list.List{}}
+// turnLock is the lock of one key that is held.
+type turnLock struct {
+	holders []*frame   // the innermost last; each descends from the one before
+	waiters *list.List // of *waiter, in order of arrival
 }
 
-// acquire takes the turn of a key, waiting until ctx ends. The caller calls
-// release once. Errors: memory_busy if reject is set and the turn is taken, or
-// if too many wait; else the context's.
-func (l *turnLocks) acquire(ctx context.Context, k carrel.MemoryKey, reject bool) (release func(), err error) {
-	const op = "invoke.turn"
-	l.mu.Lock()
-	queue, taken := l.held[k]
-	if !taken {
-		l.held[k] = list.New()
-		l.mu.Unlock()
-		return func() { l.pass(k) }, nil
-	}
-	if reject {
-		l.mu.Unlock()
-		return nil, carrel.Fail(op, abi.MemoryBusy, "another turn of this memory id is running, and the call asked not to wait for it")
-	}
-	if queue.Len() >= l.waiters {
-		l.mu.Unlock()
-		return nil, carrel.FailLimit(op, abi.MemoryBusy, "turnWaiters", fmt.Sprintf(
-			"%d calls wait for the turn of this memory id already; the host's operator can raise `limits.turnWaiters`", l.waiters))
-	}
-	turn := make(chan struct{})
-	place := queue.PushBack(turn)
-	l.mu.Unlock()
+type waiter struct {
+	frame *frame
+	done  chan error // has room for one: nil = the lock is ours
+}
 
+func newTurnLocks(most int) *turnLocks {
+	return &turnLocks{most: most, keys: map[carrel.MemoryKey]*turnLock{}}
+}
+
+// acquire takes the turn of a key for an invocation, waiting until ctx ends.
+// queued, if not nil, is called once the invocation has its place: the turn,
+// or a place in the queue. The caller calls release once, before the
+// invocation's parent releases anything. Errors: memory_busy if reject is set
+// and the turn is taken, if too many wait, or to prevent a deadlock; else the
+// context's.
+func (l *turnLocks) acquire(ctx context.Context, k carrel.MemoryKey, f *frame, reject bool, queued func()) (release func(), err error) {
+	w, err := l.enter(k, f, reject)
+	if queued != nil {
+		queued()
+	}
+	if err != nil {
+		return nil, err
+	}
+	release = func() { l.leave(k, f) }
+	if w == nil {
+		return release, nil
+	}
 	select {
-	case <-turn:
-		return func() { l.pass(k) }, nil
+	case err := <-w.done:
+		if err != nil {
+			return nil, err
+		}
+		return release, nil
 	case <-ctx.Done():
 	}
-	l.mu.Lock()
-	select {
-	case <-turn: // it was passed to us in this very moment
-		l.mu.Unlock()
-		l.pass(k)
-	default:
-		queue.Remove(place)
-		l.mu.Unlock()
+	if !l.abandon(k, w) && <-w.done == nil { // it was passed to us in this very moment
+		release()
 	}
 	return nil, fmt.Errorf("wait for the turn: %w", ctx.Err())
 }
 
-// pass hands the key to the first waiter, or frees it.
-func (l *turnLocks) pass(k carrel.MemoryKey) {
+// enter takes the lock and returns nil, or queues.
+func (l *turnLocks) enter(k carrel.MemoryKey, f *frame, reject bool) (*waiter, error) {
+	const op = "invoke.turn"
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	queue := l.held[k]
-	first := queue.Front()
-	if first == nil {
-		delete(l.held, k)
+	lock, taken := l.keys[k]
+	if !taken {
+		l.keys[k] = &turnLock{holders: []*frame{f}, waiters: list.New()}
+		f.held++
+		return nil, nil //nolint:nilnil // nobody has to wait
+	}
+	if f.descendsFrom(lock.holder()) {
+		lock.holders = append(lock.holders, f)
+		f.held++
+		return nil, nil //nolint:nilnil // nobody has to wait
+	}
+	switch {
+	case reject:
+		return nil, carrel.Fail(op, abi.MemoryBusy, "another turn of this memory id is running, and the call asked not to wait for it")
+	case lock.waiters.Len() >= l.most:
+		return nil, carrel.FailLimit(op, abi.MemoryBusy, "turnWaiters", fmt.Sprintf(
+			"%d calls wait for the turn of this memory id already; the host's operator can raise `limits.turnWaiters`", l.most))
+	case !f.mayWaitFor(lock.holder()):
+		return nil, wouldDeadlock()
+	}
+	w := &waiter{frame: f, done: make(chan error, 1)}
+	lock.waiters.PushBack(w)
+	return w, nil
+}
+
+func wouldDeadlock() error {
+	return carrel.Fail("invoke.turn", abi.MemoryBusy,
+		"the request holds the turn of one memory id and needs that of another, which an earlier request has; try again")
+}
+
+func (l *turnLock) holder() *frame { return l.holders[len(l.holders)-1] }
+
+// abandon takes a waiter out of the queue, and reports whether it was there.
+func (l *turnLocks) abandon(k carrel.MemoryKey, w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lock := l.keys[k]
+	if lock == nil {
+		return false
+	}
+	for e := lock.waiters.Front(); e != nil; e = e.Next() {
+		if e.Value == w {
+			lock.waiters.Remove(e)
+			return true
+		}
+	}
+	return false
+}
+
+// leave gives up the innermost hold, which is f's, and passes the lock on: to
+// a waiter that descends from the holder that is left, else, if none is, to
+// the first.
+func (l *turnLocks) leave(k carrel.MemoryKey, f *frame) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lock := l.keys[k]
+	f.held--
+	lock.holders = lock.holders[:len(lock.holders)-1]
+	next := lock.next()
+	if next == nil {
+		if len(lock.holders) == 0 {
+			delete(l.keys, k)
+		}
 		return
 	}
-	close(queue.Remove(first).(chan struct{})) //nolint:forcetypeassert // only such are put in
+	w := lock.waiters.Remove(next).(*waiter) //nolint:forcetypeassert // only such are put in
+	lock.holders = append(lock.holders, w.frame)
+	w.frame.held++
+	w.done <- nil
+	lock.die()
+}
+
+func (l *turnLock) next() *list.Element {
+	if len(l.holders) == 0 {
+		return l.waiters.Front()
+	}
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
+		if e.Value.(*waiter).frame.descendsFrom(l.holder()) { //nolint:forcetypeassert // only such are put in
+			return e
+		}
+	}
+	return nil
+}
+
+// die ends the waiters that may not wait for the new holder.
+func (l *turnLock) die() {
+	var next *list.Element
+	for e := l.waiters.Front(); e != nil; e = next {
+		next = e.Next()
+		w := e.Value.(*waiter) //nolint:forcetypeassert // only such are put in
+		if !w.frame.mayWaitFor(l.holder()) {
+			l.waiters.Remove(e)
+			w.done <- wouldDeadlock()
+		}
+	}
 }

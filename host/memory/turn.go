@@ -1,0 +1,65 @@
+package memory
+
+import (
+	"fmt"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+)
+
+// MaxTurnMessages bounds the messages of a turn that is appended by hand.
+const MaxTurnMessages = 256
+
+// CheckTurn refuses, with invalid_params, what is no whole, well-formed turn:
+// a user's message, then any number of (assistant with tool calls, then one
+// result for each of them, in any order), then the assistant's final answer.
+func CheckTurn(turn []carrel.Message) error {
+	fault := func(i int, format string, args ...any) error {
+		return &carrel.Error{
+			Op: "memory.CheckTurn", Code: abi.InvalidParams, Msg: "this is no whole turn",
+			Faults: []carrel.Fault{{Pointer: fmt.Sprintf("/messages/%d", i), Message: fmt.Sprintf(format, args...)}},
+		}
+	}
+	if len(turn) < 2 {
+		return fault(0, "a turn is a user's message and everything up to the assistant's final answer")
+	}
+	if len(turn) > MaxTurnMessages {
+		return carrel.FailLimit("memory.CheckTurn", abi.LimitExceeded, "turnMessages",
+			fmt.Sprintf("a turn has at most %d messages", MaxTurnMessages))
+	}
+	open := map[string]bool{} // ids of tool calls that have no result yet
+	for i, m := range turn {
+		last := i == len(turn)-1
+		switch {
+		case i == 0 && m.Role != carrel.RoleUser:
+			return fault(i, "a turn begins with a message of the role user")
+		case i == 0:
+		case m.Role == carrel.RoleTool:
+			if !open[m.ToolCallID] {
+				return fault(i, "there is no open tool call %.64q for this result", m.ToolCallID)
+			}
+			delete(open, m.ToolCallID)
+		case m.Role != carrel.RoleAssistant:
+			return fault(i, "only the roles assistant and tool follow the user's message")
+		case len(open) > 0:
+			return fault(i, "%d tool calls before it have no result", len(open))
+		case last && len(m.ToolCalls) > 0:
+			return fault(i, "a turn ends with an answer, not with tool calls")
+		case !last && len(m.ToolCalls) == 0:
+			return fault(i, "the assistant's final answer ends a turn")
+		}
+		if m.Role != carrel.RoleAssistant && len(m.ToolCalls) > 0 || m.Role != carrel.RoleTool && m.ToolCallID != "" {
+			return fault(i, "tool calls belong to the role assistant and a tool call id to the role tool")
+		}
+		for _, c := range m.ToolCalls {
+			if c.ID == "" || open[c.ID] {
+				return fault(i, "each tool call has an id of its own")
+			}
+			open[c.ID] = true
+		}
+		if last && m.Role != carrel.RoleAssistant {
+			return fault(i, "a turn ends with the assistant's answer")
+		}
+	}
+	return nil
+}
