@@ -12,13 +12,16 @@ import (
 // Error is the only error type with meaning across packages. It is made at
 // the place that knows the meaning; above it errors are wrapped with %w.
 type Error struct {
-	Op     string        // what was tried: "store.Append"
-	Code   abi.Code      // why, for programs
-	Msg    string        // why and what to do, for the caller; empty means "do not tell"
-	Limit  string        // the limit that was hit, by its name, or empty
-	Faults []Fault       // every fault of a document, in document order
-	Wait   time.Duration // when a retry makes sense; 0 = the edge's default
-	Err    error         // cause, for the operator's log only
+	Op    string   // what was tried: "store.Append"
+	Code  abi.Code // why, for programs
+	Msg   string   // why and what to do, for the caller; empty means "do not tell"
+	Limit string   // the limit that was hit, by its name, or empty
+	// GuestCode is the guest's own word for its failure, with Code
+	// abi.GuestFailed only: a guest never produces a host code.
+	GuestCode string
+	Faults    []Fault       // every fault of a document, in document order
+	Wait      time.Duration // when a retry makes sense; 0 = the edge's default
+	Err       error         // cause, for the operator's log only
 }
 
 // Fault is one thing wrong with a document that the caller sent.

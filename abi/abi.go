@@ -23,6 +23,17 @@ const SourceSection = "carrel.source"
 // ReservedExportPrefix starts the export names that belong to the host.
 const ReservedExportPrefix = "carrel$"
 
+// MemoryExport is the name under which a guest exports its memory. All
+// pointers of the imports point into it.
+const MemoryExport = "memory"
+
+// The exports that the host calls by itself. None of them is a method.
+const (
+	InitializeExport = "_initialize"     // () -> (): the reactor's start, once in a fresh instance
+	WakeExport       = "carrel_wake"     // () -> i32: first in every call
+	DescribeExport   = "carrel_describe" // () -> i32: writes the manifest, at admission
+)
+
 // ValType is a WebAssembly value type, with its binary encoding as value.
 type ValType byte
 

@@ -23,8 +23,14 @@ const (
 	MaxCallPatterns       = 64 // in capabilities.call
 	DefaultMemoryMiB      = 32
 	MaxMemoryMiB          = 64
-	DefaultTimeout        = "30s" // of one handler call
-	MaxCallDepth          = 8     // of invocations inside one request
+	DefaultTimeout        = "30s"    // of one handler call
+	MaxCallDepth          = 8        // of invocations inside one request
+	MaxOpBytes            = 64       // of an operation's or feature's name
+	MaxRequestBytes       = 1 << 20  // the request of one host call
+	MaxRandomBytes        = 64 << 10 // of one `random`
+	MaxGuestErrorBytes    = 32 << 10 // the JSON of one `error_set`, escapes included
+	MaxGuestMessageBytes  = 4 << 10  // the message in it
+	MaxGuestCodeBytes     = 64       // the code in it
 	// DefaultProviderPriority is that of a plugin's own default id provider.
 	// The session's is 0 and the request's 100; lower numbers are asked first.
 	DefaultProviderPriority = -10

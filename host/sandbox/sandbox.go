@@ -5,84 +5,15 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
+	"github.com/tetratelabs/wazero"
+
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 )
-
-// Config configures a Sandbox. The zero value of a field is its default.
-type Config struct {
-	Module module.Limits // of what is admitted; zero = module.DefaultLimits
-
-	Slots        int           // guests on a CPU at once; 0 = twice GOMAXPROCS
-	AdmitTimeout time.Duration // for _initialize and carrel_describe together; 0 = 5 s
-	OutputBytes  int           // of one call's result; 0 = 1 MiB
-	LogBytes     int           // of one call's log lines and stderr; 0 = 64 KiB
-	HostCalls    int           // in one call; 0 = 10,000
-	ResultBytes  int           // of host call results that one call holds at once; 0 = 16 MiB
-}
-
-// Report is what admission found out about a module with code.
-type Report struct {
-	Path       string        // how calls run: "plain", a new instance for each
-	Manifest   []byte        // the section's, else what carrel_describe wrote
-	Described  bool          // the manifest came from carrel_describe
-	Exports    []string      // functions that can be called: () -> i32, host names not among them
-	Imports    []string      // "module.name", as the module lists them
-	CompileFor time.Duration // how long the engine compiled
-}
-
-// Has reports whether the module exports a function that can be called.
-func (r Report) Has(export string) bool {
-	for _, e := range r.Exports {
-		if e == export {
-			return true
-		}
-	}
-	return false
-}
-
-// Host answers the host calls of one guest call. Its methods are called from
-// the goroutine of Plugin.Call, one at a time, and may block: the guest gives
-// up its place on the CPU meanwhile.
-type Host interface {
-	// Do performs an operation of the import `call`. request is the guest's
-	// JSON, the callee's to keep. A refusal is what the guest sees as a
-	// negative errno and reads with `last_error`.
-	Do(ctx context.Context, op abi.Op, request []byte) (result []byte, refused *Refusal)
-	// Knows answers the import `feature`.
-	Knows(feature string) bool
-}
-
-// Refusal is a host call that was refused. A recoverable refusal never traps.
-type Refusal struct {
-	Errno   abi.Errno
-	Code    string // an abi code's name
-	Message string
-	Remedy  string // the manifest line to add, the grant to ask for; may be empty
-}
-
-// Call is one call of a guest.
-type Call struct {
-	Export string
-	Input  []byte // read-only while the call runs
-	Host   Host
-}
-
-// Result is what a call left, also when it failed.
-type Result struct {
-	Output []byte        // what output_write appended; the caller's
-	Log    []LogLine     // bounded by Config.LogBytes; the last line says if some were dropped
-	Guest  time.Duration // time on a CPU slot, host calls not counted
-}
-
-// LogLine is a line that a guest logged, wrote to stdout or stderr, or that
-// the sandbox wrote about it: a trap with its stack.
-type LogLine struct {
-	Level int // 0 debug to 3 error
-	Text  string
-}
 
 // Memory limits of a plugin.
 const (
@@ -90,3 +21,77 @@ const (
 	DefaultMemoryMiB = 32
 	MaxMemoryMiB     = 64
 )
+
+// Sandbox admits and runs modules. All methods are safe for concurrent use.
+// Two sandboxes in one process share nothing.
+type Sandbox struct {
+	cfg       Config
+	start     time.Time // zero of the guests' monotonic clock
+	cache     wazero.CompilationCache
+	slots     slots // guests on a CPU
+	compiling slots
+
+	mu       sync.Mutex
+	closed   bool
+	programs map[programKey]*program
+	plugins  map[*Plugin]struct{}
+	admitted sync.WaitGroup // admissions and openings that run; Add under mu
+}
+
+// compilesAtOnce bounds what the engine compiles at one time: a compilation
+// takes a core and hundreds of megabytes and cannot be stopped.
+const compilesAtOnce = 2
+
+// New returns a Sandbox. The caller closes it. Its error joins every fault of
+// the configuration.
+func New(ctx context.Context, cfg Config) (*Sandbox, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return &Sandbox{
+		cfg:       cfg,
+		start:     cfg.Now(),
+		cache:     wazero.NewCompilationCache(),
+		slots:     make(slots, cfg.Slots),
+		compiling: make(slots, compilesAtOnce),
+		programs:  map[programKey]*program{},
+		plugins:   map[*Plugin]struct{}{},
+	}, nil
+}
+
+// Close closes every plugin that is still open, which waits for its calls,
+// and releases all compiled code. It is idempotent; what is called on the
+// sandbox afterwards fails with draining.
+func (s *Sandbox) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.admitted.Wait()
+	s.mu.Lock()
+	open := make([]*Plugin, 0, len(s.plugins))
+	for p := range s.plugins {
+		open = append(open, p)
+	}
+	s.mu.Unlock()
+	var err error
+	for _, p := range open {
+		err = errors.Join(err, p.Close())
+	}
+	return errors.Join(err, s.cache.Close(context.Background()))
+}
+
+// enter counts an admission or an opening until leave, so that Close waits
+// for it.
+func (s *Sandbox) enter() (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, carrel.Fail("sandbox", abi.Draining, "the sandbox is closed")
+	}
+	s.admitted.Add(1)
+	return s.admitted.Done, nil
+}

@@ -168,6 +168,7 @@ func (s *scan) functionImport(r *reader, known map[string]map[string]abi.Func, m
 	if err != nil {
 		return err
 	}
+	s.importedFunctions++
 	want, ok := known[mod][name]
 	switch {
 	case !ok:

@@ -1,6 +1,6 @@
 package module
 
-// Limits bound what Read accepts. The zero value accepts nothing; start from
+// Limits bound what Read and Lint accept. The zero value accepts nothing; start from
 // DefaultLimits. A count limit is checked against the declared count, before
 // anything is read or allocated for it.
 type Limits struct {
@@ -17,6 +17,27 @@ type Limits struct {
 	Elements       int // element segments
 	DataSegments   int
 	CustomSections int
+
+	// Of code and what is declared beside it; Lint checks these.
+	TableMin     int // elements that a table begins with
+	MemoryMin    int // pages of 64 KiB that the memory begins with
+	ElementInits int // elements in all segments
+
+	// Of one function. Compilers take time and memory in proportion to
+	// these, some to their products.
+	BodyBytes    int
+	Locals       int // declared, without params
+	Nesting      int // blocks in one another
+	BrTable      int // targets of one branch table
+	Loops        int
+	Blocks       int // loops and ifs among them
+	LocalsBlocks int // locals and params, plus 1, times blocks
+
+	// Of the whole module, over all functions.
+	SumLocals        int // params among them
+	SumBrTable       int
+	SumLocalsBlocks  int
+	SumBlocksSquared int
 }
 
 // DefaultLimits returns the limits that real modules stay under, Go programs
@@ -36,5 +57,22 @@ func DefaultLimits() Limits {
 		Elements:       65536,
 		DataSegments:   100000,
 		CustomSections: 64,
+
+		TableMin:     65536,
+		MemoryMin:    1024,
+		ElementInits: 65536,
+
+		BodyBytes:    256 << 10,
+		Locals:       4096,
+		Nesting:      2000,
+		BrTable:      4096,
+		Loops:        500,
+		Blocks:       3000,
+		LocalsBlocks: 200_000,
+
+		SumLocals:        500_000,
+		SumBrTable:       500_000,
+		SumLocalsBlocks:  4_000_000,
+		SumBlocksSquared: 60_000_000,
 	}
 }

@@ -14,7 +14,10 @@ import (
 // Module is a module that Read accepted. It holds views of the bytes that
 // Read was given, is read-only and safe for concurrent use.
 type Module struct {
-	sections []Section
+	bytes             []byte
+	sections          []Section
+	types             []uint32 // offsets of the function types in bytes
+	importedFunctions int
 }
 
 // Section is one section of a module, in file order.
@@ -55,7 +58,7 @@ var sectionRank = [...]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 10}
 // Read checks a module's bytes and returns views of its sections. The bytes
 // must not change while the Module is in use. It parses the type and import
 // sections fully; of the other sections it checks bounds, order and declared
-// counts, not the code in them.
+// counts, not the code in them: Lint does.
 //
 // Its error is a *carrel.Error with code invalid_module for bytes that are no
 // well-formed core module, limit_exceeded with the limit's name, or
@@ -79,7 +82,7 @@ func Read(b []byte, limits Limits) (*Module, error) {
 	if err := s.refused.err(); err != nil {
 		return nil, err
 	}
-	return &Module{sections: s.sections}, nil
+	return &Module{bytes: b, sections: s.sections, types: s.types, importedFunctions: s.importedFunctions}, nil
 }
 
 // Custom returns the content of the first custom section of that name, as a
@@ -104,6 +107,31 @@ func (m *Module) HasCode() bool {
 	return false
 }
 
+// MemoryPages returns how many pages of 64 KiB the module's memory begins
+// with, 0 without one. It is meant for a module that passed Lint.
+func (m *Module) MemoryPages() int {
+	for i := range m.sections {
+		s := &m.sections[i]
+		if s.ID != sectionMemory {
+			continue
+		}
+		r := &reader{all: m.bytes[:s.End], pos: s.End - len(s.Data), end: s.End}
+		n, err := r.u32("count")
+		if err != nil || n == 0 {
+			return 0
+		}
+		if _, err := r.byte("limits"); err != nil {
+			return 0
+		}
+		least, err := r.u32("minimum")
+		if err != nil {
+			return 0
+		}
+		return int(least)
+	}
+	return 0
+}
+
 // Sections returns the sections in file order. The slice is the caller's; the
 // contents are views of the bytes that were read.
 func (m *Module) Sections() []Section {
@@ -117,7 +145,9 @@ type scan struct {
 	rank     int // of the last known section
 	customs  int
 	types    []uint32 // offsets of the function types in the file
-	refused  refusedImports
+	// importedFunctions is how many function indices imports take.
+	importedFunctions int
+	refused           refusedImports
 }
 
 func (s *scan) section(r *reader) error {

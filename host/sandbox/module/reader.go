@@ -3,6 +3,7 @@ package module
 import (
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -59,6 +60,46 @@ func (r *reader) leb(what string, bits uint) (uint64, error) {
 	}
 }
 
+// signed reads a signed LEB128 number of that many bits.
+func (r *reader) signed(what string, bits uint) error {
+	_, err := r.signedValue(what, bits)
+	return err
+}
+
+func (r *reader) signedValue(what string, bits uint) (int64, error) {
+	start := r.pos
+	var v int64
+	for shift := uint(0); ; shift += 7 {
+		c, err := r.byte(what)
+		if err != nil {
+			return 0, err
+		}
+		v |= int64(c&0x7f) << shift
+		if room := bits - shift; room <= 7 {
+			// The last byte: what is above the number's bits repeats its sign.
+			above := int8(c<<1) >> room
+			if c&0x80 != 0 || above != 0 && above != -1 {
+				return 0, malformed(start, r.where, "the %s does not fit into %d bits", what, bits)
+			}
+		}
+		if c&0x80 == 0 {
+			if shift+7 < 64 && c&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			return v, nil
+		}
+	}
+}
+
+// skip moves behind n bytes of any value.
+func (r *reader) skip(n int, what string) error {
+	if n > r.left() {
+		return malformed(r.pos, r.where, "the %s is cut off: it has %d bytes, but only %d follow", what, n, r.left())
+	}
+	r.pos += n
+	return nil
+}
+
 // name reads a length and that many bytes of UTF-8.
 func (r *reader) name(what string) (string, error) {
 	start := r.pos
@@ -106,6 +147,24 @@ func (r *reader) done() error {
 		return malformed(r.pos, r.where, "%d bytes are left over at its end", r.left())
 	}
 	return nil
+}
+
+// Printable returns text of an outsider for a message: valid UTF-8 without
+// control characters, of at most the given number of bytes and an ellipsis.
+func Printable(text string, most int) string {
+	cut := text
+	if len(cut) > most {
+		for most > 0 && !utf8.RuneStart(text[most]) {
+			most--
+		}
+		cut = text[:most] + "…"
+	}
+	return strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(cut, "\ufffd"))
 }
 
 // quote makes an attacker's name printable and short.

@@ -1,0 +1,165 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sync"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+)
+
+// Plugin is an open module, ready for calls. All methods are safe for
+// concurrent use; concurrent calls share no state.
+type Plugin struct {
+	sandbox *Sandbox
+	program *program
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup // Add under mu
+	gone   chan struct{}  // closed when Close has released everything
+	err    error          // of the release; read after gone
+}
+
+// Open makes an admitted module ready for calls, each with at most memoryMiB
+// of memory (0 = DefaultMemoryMiB, at most MaxMemoryMiB). Plugins of equal
+// bytes and memory share their compiled code. The bytes must not change until
+// Open returns. The caller closes the plugin.
+//
+// Its error is what module.Read and Lint say, invalid_module for a module
+// without code or one that the engine refuses, limit_exceeded with the limit
+// sandbox.memory if it cannot even start in memoryMiB, draining after
+// Sandbox.Close, or the context's while it waits for its turn to compile.
+func (s *Sandbox) Open(ctx context.Context, wasm []byte, memoryMiB int) (*Plugin, error) {
+	const op = "sandbox.Open"
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if memoryMiB == 0 {
+		memoryMiB = DefaultMemoryMiB
+	}
+	if memoryMiB < 1 || memoryMiB > MaxMemoryMiB {
+		return nil, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory",
+			fmt.Sprintf("a plugin can have from 1 to %d MiB of memory, not %d (limit sandbox.memory)", MaxMemoryMiB, memoryMiB))
+	}
+	m, err := s.read(wasm)
+	if err != nil {
+		return nil, err
+	}
+	if !m.HasCode() {
+		return nil, carrel.Fail(op, abi.InvalidModule, "the module has no code: there is nothing to run in it")
+	}
+	if need := m.MemoryPages() * PageBytes; need > memoryMiB<<20 {
+		return nil, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory", fmt.Sprintf(
+			"the module starts with %d pages of memory (%d MiB), this plugin has %d MiB (limit sandbox.memory): raise limits.memoryMiB in the manifest",
+			m.MemoryPages(), (need+1<<20-1)>>20, memoryMiB))
+	}
+	p, err := s.share(ctx, wasm, memoryMiB)
+	if err != nil {
+		return nil, err
+	}
+	plugin := &Plugin{sandbox: s, program: p, gone: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plugins[plugin] = struct{}{}
+	return plugin, nil
+}
+
+// read is how every module enters the sandbox.
+func (s *Sandbox) read(wasm []byte) (*module.Module, error) {
+	m, err := module.Read(wasm, s.cfg.Module)
+	if err != nil {
+		return nil, err
+	}
+	return m, module.Lint(m, s.cfg.Module)
+}
+
+// share returns the program of these bytes with one reference more.
+func (s *Sandbox) share(ctx context.Context, wasm []byte, memoryMiB int) (*program, error) {
+	key := programKey{sha256.Sum256(wasm), memoryMiB}
+	if p := s.existing(key, nil); p != nil {
+		return p, nil
+	}
+	mine, err := s.compile(ctx, wasm, memoryMiB)
+	if err != nil {
+		return nil, err
+	}
+	// Somebody else may have compiled the same meanwhile: theirs is kept.
+	p := s.existing(key, mine)
+	if p != mine {
+		if err := mine.close(context.WithoutCancel(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// existing returns the program of a key with one reference more, fresh if
+// there is none yet.
+func (s *Sandbox) existing(key programKey, fresh *program) *program {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.programs[key]
+	if p == nil && fresh != nil {
+		p = fresh
+		s.programs[key] = p
+	}
+	if p != nil {
+		p.refs++
+	}
+	return p
+}
+
+// Exports returns the functions that can be called, sorted. The caller owns
+// the result.
+func (p *Plugin) Exports() []string { return append([]string(nil), p.program.list...) }
+
+// begin counts a call until end, so that Close waits for it.
+func (p *Plugin) begin() (end func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, carrel.Fail("sandbox.Call", abi.Draining, "the plugin is being replaced or removed; try again")
+	}
+	p.calls.Add(1)
+	return p.calls.Done, nil
+}
+
+// Close waits for the calls that run, then gives up the plugin's share of its
+// compiled code. It is idempotent, also concurrently: every call of it
+// returns when everything is released. Calls that come later fail with
+// draining. A call must not close its own plugin.
+func (p *Plugin) Close() error {
+	p.mu.Lock()
+	first := !p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if first {
+		p.calls.Wait()
+		p.err = p.sandbox.forget(p)
+		close(p.gone)
+	}
+	<-p.gone
+	return p.err
+}
+
+// forget drops a plugin and, with the last one, its program.
+func (s *Sandbox) forget(p *Plugin) error {
+	s.mu.Lock()
+	delete(s.plugins, p)
+	p.program.refs--
+	last := p.program.refs == 0
+	if last {
+		delete(s.programs, p.program.key)
+	}
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return p.program.close(context.Background())
+}

@@ -1,0 +1,103 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/carrelhost/carrel/abi"
+)
+
+// run is the host's side of one instance: everything that the imports read
+// and write. It has one user at a time, the goroutine that runs the guest, and
+// is dropped with the instance.
+type run struct {
+	cfg       *Config
+	slots     slots
+	input     []byte
+	host      Host
+	admitting bool
+	clock     clock
+	memory    api.Memory // nil until the first import runs, and without an export of it
+
+	output      []byte
+	outputBytes int // the most
+	guestError  *guestError
+	refusal     []byte // the JSON of last_error; nil before the first refusal
+	results     results
+	hostCalls   int
+	log         logbook
+
+	onSlot  bool
+	slotted time.Time // since when
+	onCPU   time.Duration
+}
+
+type guestError struct{ code, message string }
+
+// runKey finds the run in the context that the engine hands to imports.
+type runKey struct{}
+
+func runOf(ctx context.Context) *run { return ctx.Value(runKey{}).(*run) }
+
+func (s *Sandbox) newRun() *run {
+	return &run{
+		cfg: &s.cfg, slots: s.slots,
+		results: results{left: s.cfg.ResultBytes},
+		log:     logbook{left: s.cfg.LogBytes, limit: s.cfg.LogBytes},
+	}
+}
+
+func (s *Sandbox) call(c Call) *run {
+	r := s.newRun()
+	r.input, r.host = c.Input, c.Host
+	r.outputBytes = s.cfg.OutputBytes
+	r.clock = &realClock{now: s.cfg.Now, start: s.start, source: s.cfg.Random, away: r.away}
+	return r
+}
+
+func (s *Sandbox) admission() *run {
+	r := s.newRun()
+	r.admitting = true
+	r.outputBytes = abi.MaxManifestBytes
+	r.clock = newStubClock()
+	return r
+}
+
+func (r *run) takeSlot(ctx context.Context) error {
+	if err := r.slots.acquire(ctx); err != nil {
+		return err
+	}
+	r.onSlot, r.slotted = true, time.Now()
+	return nil
+}
+
+func (r *run) giveSlot() {
+	if !r.onSlot {
+		return
+	}
+	r.onCPU += time.Since(r.slotted)
+	r.onSlot = false
+	r.slots.release()
+}
+
+// away gives up the CPU slot while f blocks, so that guests that wait for
+// others, and sleepers, never keep a slot from those they wait for. If ctx
+// ends before there is a slot again, the guest ends.
+func (r *run) away(ctx context.Context, f func()) {
+	r.giveSlot()
+	f()
+	if err := r.takeSlot(ctx); err != nil {
+		panic(&stop{context: err})
+	}
+}
+
+// bytes returns a view of guest memory. It is valid until the guest runs
+// again; ok is false if any byte of it is outside.
+func (r *run) bytes(ptr, n uint32) (view []byte, ok bool) {
+	if r.memory == nil || uint64(ptr)+uint64(n) > uint64(r.memory.Size()) {
+		return nil, false
+	}
+	return r.memory.Read(ptr, n)
+}
