@@ -170,3 +170,36 @@ func ParseAddress(s string) (Address, error) {
 	}
 	return a, nil
 }
+
+// CallPattern names the methods that a plugin may call in another one:
+// plugin/Service.method, plugin/Service.* or plugin/*.
+type CallPattern struct {
+	Plugin  PluginName
+	Service ServiceName // "" = every service
+	Method  MethodName  // "" = every method
+}
+
+// ParseCallPattern is the only way an outside string becomes a CallPattern.
+// Its error has code bad_request.
+func ParseCallPattern(s string) (CallPattern, error) {
+	plugin, rest, ok := strings.Cut(s, "/")
+	p, err := ParsePluginName(plugin)
+	if !ok || err != nil {
+		return CallPattern{}, Fail("carrel.ParseCallPattern", abi.BadRequest,
+			"a pattern of calls is plugin/Service.method, plugin/Service.* or plugin/*")
+	}
+	if rest == "*" {
+		return CallPattern{Plugin: p}, nil
+	}
+	if service, all := strings.CutSuffix(rest, ".*"); all {
+		name, err := ParseServiceName(service)
+		return CallPattern{Plugin: p, Service: name}, err
+	}
+	a, err := ParseAddress(s)
+	return CallPattern{a.Plugin, a.Service, a.Method}, err
+}
+
+// Matches reports whether the pattern covers a method.
+func (p CallPattern) Matches(a Address) bool {
+	return p.Plugin == a.Plugin && (p.Service == "" || p.Service == a.Service) && (p.Method == "" || p.Method == a.Method)
+}

@@ -53,9 +53,9 @@ type Method struct {
 	MemoryID string `json:"memoryId,omitempty"`
 	// MemoryIDRequired is derived: the memory id param is a required one.
 	MemoryIDRequired bool   `json:"-"`
-	Model            string `json:"model"`
+	Model            string `json:"model,omitempty"` // of a chat method
 	Generation
-	Window Window `json:"window"`
+	Window *Window `json:"window,omitempty"` // of a chat method; nil on handlers
 }
 
 // Generation holds a chat method's options for the model. A nil field leaves

@@ -2,10 +2,12 @@ package plugins
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
@@ -15,13 +17,20 @@ type Admission struct {
 	Report   Report
 }
 
+// PathPrompt is the Report.Path of modules without code: nothing of them
+// executes.
+const PathPrompt = "prompt"
+
 // Report tells a plugin's author what admission found. It is stored with the
 // version.
 type Report struct {
-	Path          string   `json:"path"` // how it runs: "prompt", nothing of it executes
+	Path          string   `json:"path"` // how it runs: "prompt", or one of sandbox.Report.Path
 	ModuleBytes   int      `json:"moduleBytes"`
 	ManifestBytes int      `json:"manifestBytes"`
-	Models        []string `json:"models"` // aliases that its methods call
+	Models        []string `json:"models"` // aliases that its chat methods call
+	Imports       []string `json:"imports,omitempty"`
+	Exports       []string `json:"exports,omitempty"`
+	CompileMicros int64    `json:"compileMicros,omitempty"`
 }
 
 // Admit decides on an uploaded module, without keeping the bytes. What is
@@ -29,50 +38,84 @@ type Report struct {
 // default_id_leak or limit_exceeded.
 type Admit func(ctx context.Context, wasm []byte) (Admission, error)
 
-// AdmitPrompts returns the admission of prompt plugins: modules of custom
-// sections only. Unknown imports are named before any other module with code
-// is refused, so that its author learns of both.
-func AdmitPrompts(known Known, limits module.Limits) Admit {
-	return func(_ context.Context, wasm []byte) (Admission, error) {
-		const op = "plugins.Admit"
+// NewAdmit returns the admission of a host: modules of custom sections only
+// are prompt plugins; what has code is admitted by the sandbox first, which
+// may also be where the manifest comes from.
+func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
+	return func(ctx context.Context, wasm []byte) (Admission, error) {
 		m, err := module.Read(wasm, limits)
 		if err != nil {
 			return Admission{}, err
 		}
-		if m.HasCode() {
-			return Admission{}, carrel.Fail(op, abi.InvalidModule,
-				"guest code is not supported yet: this host runs prompt plugins, modules with a manifest and nothing to execute (`carrel pack` makes them)")
-		}
+		r := Report{Path: PathPrompt, ModuleBytes: len(wasm)}
 		raw, ok := m.Custom(abi.ManifestSection)
+		var code sandbox.Report
+		if m.HasCode() {
+			if code, err = box.Admit(ctx, wasm); err != nil {
+				return Admission{}, err
+			}
+			r.Path, r.Imports, r.Exports, r.CompileMicros = code.Path, code.Imports, code.Exports, code.CompileFor.Microseconds()
+			raw, ok = code.Manifest, code.Manifest != nil
+		}
 		if !ok {
-			return Admission{}, carrel.Fail(op, abi.InvalidModule,
-				"the module has no custom section `"+abi.ManifestSection+"`; `carrel pack` adds it, or send the manifest along as the part `manifest`")
+			return Admission{}, carrel.Fail("plugins.Admit", abi.InvalidModule,
+				"the module has no custom section `"+abi.ManifestSection+"`; `carrel build` and `carrel pack` add it, or send the manifest along as the part `manifest`")
 		}
 		manifest, err := ParseManifest(raw, known)
 		if err != nil {
 			return Admission{}, err
 		}
-		return Admission{Manifest: manifest, Report: Report{
-			Path: "prompt", ModuleBytes: len(wasm), ManifestBytes: len(raw), Models: models(manifest),
-		}}, nil
+		if err := checkExports(manifest, code); err != nil {
+			return Admission{}, err
+		}
+		r.ManifestBytes, r.Models = len(raw), models(manifest)
+		return Admission{Manifest: manifest, Report: r}, nil
 	}
 }
 
-// models returns the aliases that a manifest's methods call, each once, in
-// order of first use.
+// checkExports refuses a manifest that names functions which the module does
+// not have.
+func checkExports(m abi.Manifest, code sandbox.Report) error {
+	var faults []carrel.Fault
+	need := func(export, pointer string) {
+		if export != "" && !code.Has(export) {
+			faults = append(faults, carrel.Fault{Pointer: pointer, Message: fmt.Sprintf(
+				"the module exports no function %.64q without params and with an i32 result", export)})
+		}
+	}
+	if m.DefaultMemoryID != nil {
+		need(m.DefaultMemoryID.Export, "/defaultMemoryId/export")
+	}
+	for i, s := range m.Services {
+		for j, method := range s.Methods {
+			need(method.Export, fmt.Sprintf("/services/%d/methods/%d/export", i, j))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return &carrel.Error{
+		Op: "plugins.Admit", Code: abi.InvalidManifest, Faults: faults,
+		Msg: "the manifest names functions that the module does not have",
+	}
+}
+
+// models returns the aliases that a manifest's chat methods call, each once,
+// in order of first use.
 func models(m abi.Manifest) []string {
-	seen := map[string]bool{}
 	out := []string{}
 	for _, s := range m.Services {
 		for _, method := range s.Methods {
-			if !seen[method.Model] {
-				seen[method.Model] = true
+			if method.Kind == abi.KindChat && !slices.Contains(out, method.Model) {
 				out = append(out, method.Model)
 			}
 		}
 	}
 	return out
 }
+
+// IsText reports whether a method's output schema is that of text.
+func IsText(schema []byte) bool { return string(schema) == `{"type":"string"}` }
 
 // Embed returns the module with the manifest as its custom section, as it is
 // stored when the two arrive apart. A module that has one is invalid_manifest;

@@ -10,15 +10,20 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/store"
 )
 
-// Config configures a Catalog. Store, Admit and NewApplication are required.
+// Config configures a Catalog. Store, Sandbox, Admit and NewApplication are
+// required.
 type Config struct {
-	Store store.Plugins
-	Admit Admit
+	Store   store.Plugins
+	Sandbox *sandbox.Sandbox // runs the code of versions that have some
+	Admit   Admit
 	// NewApplication makes the application scope instance that activation
 	// opens.
 	NewApplication func(carrel.TenantID, carrel.PluginName) store.ScopeInstance
@@ -29,8 +34,9 @@ type Config struct {
 
 // Catalog is the plugins of all tenants. It is safe for concurrent use.
 type Catalog struct {
-	cfg    Config
-	active *cache
+	cfg   Config
+	cache *cache
+	loads singleflight.Group // by build, so that a version is loaded once
 }
 
 const defaultLoaded = 1000
@@ -38,8 +44,8 @@ const defaultLoaded = 1000
 // NewCatalog returns a catalog over a store.
 func NewCatalog(cfg Config) (*Catalog, error) {
 	var errs []error
-	if cfg.Store == nil || cfg.Admit == nil || cfg.NewApplication == nil {
-		errs = append(errs, errors.New("plugins: Config needs Store, Admit and NewApplication"))
+	if cfg.Store == nil || cfg.Sandbox == nil || cfg.Admit == nil || cfg.NewApplication == nil {
+		errs = append(errs, errors.New("plugins: Config needs Store, Sandbox, Admit and NewApplication"))
 	}
 	if cfg.Limits.Plugins <= 0 || cfg.Limits.Versions <= 0 {
 		errs = append(errs, errors.New("plugins: Config.Limits must be positive"))
@@ -50,10 +56,13 @@ func NewCatalog(cfg Config) (*Catalog, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	active, err := newCache(cfg.Loaded)
+	cache, err := newCache(cfg.Loaded)
 	errs = append(errs, err)
-	return &Catalog{cfg: cfg, active: active}, errors.Join(errs...)
+	return &Catalog{cfg: cfg, cache: cache}, errors.Join(errs...)
 }
+
+// Close lets go of every loaded version. Invocations must have ended.
+func (c *Catalog) Close() { c.cache.close() }
 
 // Upload is how a module is to be taken in.
 type Upload struct {
@@ -117,7 +126,7 @@ func (c *Catalog) Activate(ctx context.Context, t carrel.TenantID, p carrel.Plug
 
 func (c *Catalog) activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest) (store.Plugin, error) {
 	after, err := c.cfg.Store.Activate(ctx, t, p, d, c.cfg.NewApplication(t, p))
-	c.active.drop(plugin{t, p}) // whatever came of it
+	c.cache.drop(plugin{t, p}) // whatever came of it
 	if err != nil {
 		return store.Plugin{}, fmt.Errorf("activate: %w", err)
 	}
@@ -144,7 +153,7 @@ func (c *Catalog) Rollback(ctx context.Context, t carrel.TenantID, p carrel.Plug
 // no such plugin; a plugin that is not active stays so.
 func (c *Catalog) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	before, err := c.cfg.Store.Deactivate(ctx, t, p)
-	c.active.drop(plugin{t, p})
+	c.cache.drop(plugin{t, p})
 	if err != nil {
 		return store.Plugin{}, fmt.Errorf("deactivate: %w", err)
 	}
@@ -156,7 +165,8 @@ func (c *Catalog) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.Pl
 // such plugin.
 func (c *Catalog) Delete(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	before, err := c.cfg.Store.DeletePlugin(ctx, t, p)
-	c.active.drop(plugin{t, p})
+	c.cache.drop(plugin{t, p})
+	c.cache.unload(plugin{t, p}, nil)
 	if err != nil {
 		return store.Plugin{}, fmt.Errorf("delete plugin: %w", err)
 	}
@@ -176,51 +186,71 @@ func (c *Catalog) DeleteVersion(ctx context.Context, t carrel.TenantID, p carrel
 	if err != nil {
 		return fmt.Errorf("delete version: %w", err)
 	}
+	c.cache.unload(plugin{t, p}, &v.Digest)
 	return nil
 }
 
 // Running returns the version of a plugin that ref picks, ready to be called,
 // with the plugin's application scope. A plugin without an active version is
-// not_found, whatever ref says.
+// not_found, whatever ref says. The caller releases it.
 func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (Running, error) {
 	key := plugin{t, p}
-	r, epoch, ok := c.active.get(key)
+	row, epoch, ok := c.cache.getActive(key)
 	if !ok {
 		var err error
-		if r, err = c.read(ctx, t, p); err != nil {
+		if row, err = c.Plugin(ctx, t, p); err != nil {
 			return Running{}, err
 		}
-		c.active.put(key, r, epoch)
-	}
-	if ref.IsActive() || ref.N == r.Version.N || ref.Digest == r.Version.Digest {
-		return r, nil
-	}
-	v, err := c.cfg.Store.Version(ctx, t, p, ref)
-	if err != nil {
-		return Running{}, fmt.Errorf("find version: %w", err)
-	}
-	l, err := load(v)
-	return Running{l, r.Application}, err
-}
-
-// read loads the active version from the store.
-func (c *Catalog) read(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (Running, error) {
-	row, err := c.cfg.Store.Plugin(ctx, t, p)
-	if err != nil {
-		return Running{}, fmt.Errorf("find plugin: %w", err)
+		c.cache.putActive(key, row, epoch)
 	}
 	if row.Active == (carrel.Digest{}) {
 		return Running{}, carrel.FailNotFound("plugins.Running")
 	}
-	v, err := c.cfg.Store.Version(ctx, t, p, carrel.VersionRef{Digest: row.Active})
-	if err != nil {
-		return Running{}, fmt.Errorf("find version: %w", err)
+	named := !ref.IsActive()
+	if !named {
+		ref.Digest = row.Active
 	}
-	l, err := load(v)
+	l, err := c.loadedVersion(ctx, key, ref, named)
 	if err != nil {
 		return Running{}, err
 	}
 	return Running{l, store.ScopeInstance{
 		ID: row.Scope, Tenant: t, Scope: carrel.ScopeApplication, Plugin: p,
 	}}, nil
+}
+
+// loadedVersion returns a version with one more user. One that a caller named
+// is looked up first: it may have been deleted since it was loaded.
+func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.VersionRef, named bool) (*Loaded, error) {
+	if named {
+		v, err := c.Version(ctx, p.tenant, p.name, ref)
+		if err != nil {
+			return nil, err
+		}
+		ref = carrel.VersionRef{Digest: v.Digest}
+	}
+	b := build{p, ref.Digest}
+	for {
+		if l, ok := c.cache.getLoaded(b); ok {
+			return l, nil
+		}
+		// Loading is shared, so it must not end with the one that asked first.
+		shared := context.WithoutCancel(ctx)
+		_, err, _ := c.loads.Do(string(p.tenant)+"/"+string(p.name)+"/"+b.digest.String(), func() (any, error) {
+			v, err := c.Version(shared, p.tenant, p.name, ref)
+			if err != nil {
+				return nil, err
+			}
+			l, err := c.load(shared, v)
+			if err != nil {
+				return nil, err
+			}
+			c.cache.putLoaded(b, l)
+			l.Release() // the cache is its user now
+			return nil, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 }

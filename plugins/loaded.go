@@ -1,20 +1,29 @@
 package plugins
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/prompt"
+	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/schema"
 	"github.com/carrelhost/carrel/store"
 )
 
-// Loaded is a version made ready for invocations. It is read-only and shared.
+// Loaded is a version made ready for invocations. It is read-only and shared;
+// its code is closed when the catalog and every invocation have let go of it.
 type Loaded struct {
 	Version  store.Version
 	Manifest abi.Manifest
+	Code     *sandbox.Plugin // nil: a prompt plugin
 	methods  map[qualified]*Method
+
+	mu   sync.Mutex // guards refs
+	refs int        // 0: closed, and never used again
 }
 
 type qualified struct {
@@ -28,12 +37,13 @@ type Method struct {
 	Scope   carrel.Scope
 	Spec    abi.Method
 	Params  *schema.Schema
+	Output  *schema.Schema   // nil: the output is text
 	System  *prompt.Template // nil: none declared, by method or service
 	User    *prompt.Template // nil: the user message is the param Spec.UserParam
 }
 
 // Running is a version at the start of an invocation, with the application
-// scope that is open then.
+// scope that is open then. Whoever got it calls Release once.
 type Running struct {
 	*Loaded
 	Application store.ScopeInstance
@@ -45,24 +55,73 @@ func (l *Loaded) Method(s carrel.ServiceName, m carrel.MethodName) (*Method, boo
 	return found, ok
 }
 
-// load makes a stored version ready. What is stored was checked at admission,
-// so an error is a fault of the host or its storage.
-func load(v store.Version) (*Loaded, error) {
+// acquire counts one more user, unless the code is closed already.
+func (l *Loaded) acquire() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refs == 0 {
+		return false
+	}
+	l.refs++
+	return true
+}
+
+// Release lets go of the version. The last one to do so closes its code.
+func (l *Loaded) Release() {
+	l.mu.Lock()
+	l.refs--
+	last := l.refs == 0
+	l.mu.Unlock()
+	if last && l.Code != nil {
+		// Nobody calls it any more, so there is nothing to wait for, and what
+		// the engine has to say of its own resources helps nobody here.
+		_ = l.Code.Close()
+	}
+}
+
+// load makes a stored version ready, with one user: the caller. What is stored
+// was checked at admission, so an error is a fault of the host or its storage.
+func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
+	stored := func(err error) error {
+		// Not wrapped: its code would be shown as the caller's fault.
+		return fmt.Errorf("stored version %d of %s: %v", v.N, v.Plugin, err) //nolint:errorlint // see above
+	}
 	manifest, err := ParseManifest(v.Manifest, Known{})
 	if err != nil {
-		return nil, fmt.Errorf("stored manifest of %s version %d: %v", v.Plugin, v.N, err) //nolint:errorlint // its code would be shown as the caller's fault
+		return nil, stored(err)
 	}
-	l := &Loaded{Version: v, Manifest: manifest, methods: map[qualified]*Method{}}
+	l := &Loaded{Version: v, Manifest: manifest, methods: map[qualified]*Method{}, refs: 1}
 	for _, s := range manifest.Services {
 		for _, spec := range s.Methods {
 			m, err := loadMethod(s, spec)
 			if err != nil {
-				return nil, fmt.Errorf("stored manifest of %s version %d: %s.%s: %v", v.Plugin, v.N, s.Name, spec.Name, err) //nolint:errorlint // as above
+				return nil, stored(err)
 			}
 			l.methods[qualified{m.Service, carrel.MethodName(spec.Name)}] = m
 		}
 	}
+	var r Report
+	if err := json.Unmarshal(v.Report, &r); err != nil {
+		return nil, stored(err)
+	}
+	if r.Path == PathPrompt {
+		return l, nil
+	}
+	wasm, err := c.cfg.Store.Module(ctx, v.Tenant, v.Plugin, v.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read module: %w", err)
+	}
+	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, memoryMiB(manifest)); err != nil {
+		return nil, stored(err)
+	}
 	return l, nil
+}
+
+func memoryMiB(m abi.Manifest) int {
+	if m.Limits != nil && m.Limits.MemoryMiB > 0 {
+		return m.Limits.MemoryMiB
+	}
+	return abi.DefaultMemoryMiB
 }
 
 func loadMethod(s abi.Service, spec abi.Method) (*Method, error) {
@@ -70,6 +129,14 @@ func loadMethod(s abi.Service, spec abi.Method) (*Method, error) {
 	var err error
 	if m.Params, err = schema.Compile(spec.Params); err != nil {
 		return nil, err
+	}
+	if !IsText(spec.Output) {
+		if m.Output, err = schema.Compile(spec.Output); err != nil {
+			return nil, err
+		}
+	}
+	if spec.Kind != abi.KindChat {
+		return m, nil
 	}
 	system := spec.SystemMessage
 	if system == "" {

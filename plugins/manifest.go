@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -17,6 +18,9 @@ type Known struct {
 	// Models are the host's model aliases. nil means that they are not known,
 	// as where a plugin is packed, and that any alias is accepted.
 	Models []string
+	// Timeout is the longest that a handler call may take. 0 means that it is
+	// not known, and that any is accepted.
+	Timeout time.Duration
 }
 
 // manifestDepth is how deep a manifest's JSON may be nested: a schema of 32
@@ -97,49 +101,21 @@ func (c *checker) manifest(v any) abi.Manifest {
 	m.Services = c.services(o)
 	m.DefaultMemoryID = c.defaultMemoryID(o)
 	m.AllowDefaultIDLeak, _ = o.boolean("allowDefaultIdLeak")
-	m.Capabilities = c.capabilities(o)
+	m.MemoryNamespace = c.memoryNamespace(o)
+	m.Capabilities = c.capabilities(o, m.Name)
+	m.Limits = c.limits(o)
 	return m
 }
 
-func (c *checker) capabilities(o object) abi.Capabilities {
-	var caps abi.Capabilities
-	v, ok := o.members["capabilities"]
+// memoryNamespace reads the shared namespace that a plugin asks for.
+func (c *checker) memoryNamespace(o object) string {
+	name, ok := o.text("memoryNamespace", 0)
 	if !ok {
-		return caps
+		return ""
 	}
-	co, ok := c.object(v, "/capabilities", levelCapabilities)
-	if !ok {
-		return caps
+	if _, err := carrel.ParsePluginName(name); err != nil {
+		c.fault("/memoryNamespace", "a memory namespace is named like a plugin: a small letter, then up to 62 small letters, digits or hyphens, not %s",
+			quote(name))
 	}
-	list, ok := co.list("models", abi.MaxModels)
-	if !ok {
-		return caps
-	}
-	for i, v := range list {
-		at := fmt.Sprintf("/capabilities/models/%d", i)
-		alias, ok := c.asText(v, at, abi.MaxNameBytes)
-		switch {
-		case !ok:
-			continue
-		case slices.Contains(caps.Models, alias):
-			c.fault(at, "%s is there twice; remove one", quote(alias))
-		default:
-			c.modelAlias(alias, at)
-			caps.Models = append(caps.Models, alias)
-		}
-	}
-	return caps
-}
-
-// modelAlias checks that the host has a model of that alias.
-func (c *checker) modelAlias(alias, at string) {
-	switch {
-	case alias == "":
-		c.fault(at, "the model alias is empty; write one or remove it for \"default\"")
-	case c.known.Models == nil || slices.Contains(c.known.Models, alias):
-	case len(c.known.Models) == 0:
-		c.fault(at, "this host has no model %s: it has none at all; ask its operator to configure one", quote(alias))
-	default:
-		c.fault(at, "this host has no model %s; it has %s", quote(alias), orList(c.known.Models))
-	}
+	return name
 }

@@ -28,11 +28,20 @@ func (c *checker) defaultMemoryID(o object) *abi.DefaultMemoryID {
 	if !ok {
 		return d
 	}
-	if _, guest := do.members["export"]; !guest {
-		const remedy = "write \"subject\", or \"header:\" and the name of a request header"
-		if d.From, ok = do.requiredText("from", 0, remedy); ok {
-			c.providerSource(d.From, at+"/from", remedy)
-		}
+	const remedy = "write \"subject\", or \"header:\" and the name of a request header"
+	_, hasFrom := do.members["from"]
+	_, hasExport := do.members["export"]
+	if !hasFrom && !hasExport {
+		c.fault(at+"/from", "`from` is missing; %s, or write `export` and the name of a function that yields the id", remedy)
+	}
+	if hasFrom && hasExport {
+		c.fault(at+"/export", "the id comes either `from` the request or from an `export`; remove one of them")
+	}
+	if hasExport {
+		d.Export = c.export(do)
+	}
+	if d.From, ok = do.text("from", 0); ok {
+		c.providerSource(d.From, at+"/from", remedy)
 	}
 	if n, ok := do.integer("priority", -maxSafeInteger, maxSafeInteger); ok {
 		d.Priority = int(n)

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/carrelhost/carrel/abi"
 )
 
 // level is a kind of object in a manifest with the members it may have.
@@ -11,24 +13,56 @@ type level struct {
 	what  string   // with its article, for messages
 	now   []string // what this host reads
 	later []string // what carrel/v1 has and this host does not: a fault with its own message
+
+	// A method of the other kind has these.
+	others []string
+	mend   string // what to do about one of them
 }
 
 var (
-	levelPlugin = level{"the manifest",
-		[]string{"abi", "name", "version", "description", "services", "defaultMemoryId", "allowDefaultIdLeak", "capabilities"},
-		[]string{"tools", "guards", "memoryNamespace", "warmup", "limits", "engine"}}
-	levelService = level{"a service",
-		[]string{"name", "description", "scope", "systemMessage", "methods"}, nil}
-	levelMethod = level{"a method",
-		[]string{"name", "kind", "description", "params", "output", "systemMessage", "userMessage", "memoryId", "model",
-			"temperature", "topP", "maxOutputTokens", "stop", "seed", "reasoningEffort", "window"},
-		[]string{"export", "retain", "tools", "maxToolRounds", "maxToolCalls", "onToolError", "inputGuards", "outputGuards",
-			"maxRepairs", "maxReprompts", "retrieve"}}
-	levelWindow    = level{"a window", []string{"type", "max"}, nil}
-	levelDefaultID = level{"defaultMemoryId", []string{"from", "priority"}, []string{"export"}}
-
-	levelCapabilities = level{"capabilities", []string{"models"}, []string{"http", "kv", "secrets", "call"}}
+	levelPlugin = level{
+		what: "the manifest",
+		now: []string{"abi", "name", "version", "description", "services", "defaultMemoryId", "allowDefaultIdLeak",
+			"memoryNamespace", "capabilities", "limits"},
+		later: []string{"tools", "guards", "warmup", "engine"},
+	}
+	levelService = level{what: "a service", now: []string{"name", "description", "scope", "systemMessage", "methods"}}
+	// levelMethod is a method of which it is not known what kind it is.
+	levelMethod = level{what: "a method", now: slices.Concat(membersOfMethods, membersOfHandlers, membersOfChats), later: laterOfChats}
+	levelChat   = level{
+		what: "a chat method", now: slices.Concat(membersOfMethods, membersOfChats), later: laterOfChats,
+		others: membersOfHandlers, mend: "belongs to handlers; remove it, or write \"kind\": \"handler\"",
+	}
+	levelHandler = level{
+		what: "a handler", now: slices.Concat(membersOfMethods, membersOfHandlers),
+		others: slices.Concat(membersOfChats, laterOfChats), mend: "belongs to chat methods; remove it, or write \"kind\": \"chat\"",
+	}
+	levelWindow       = level{what: "a window", now: []string{"type", "max"}}
+	levelDefaultID    = level{what: "defaultMemoryId", now: []string{"from", "export", "priority"}}
+	levelCapabilities = level{what: "capabilities", now: []string{"models", "call"}, later: []string{"http", "kv", "secrets"}}
+	levelLimits       = level{what: "limits", now: []string{"memoryMiB", "timeout"}, later: []string{"fuel"}}
 )
+
+var (
+	membersOfMethods  = []string{"name", "kind", "description", "params", "output"}
+	membersOfHandlers = []string{"export"}
+	membersOfChats    = []string{"systemMessage", "userMessage", "memoryId", "model", "temperature", "topP", "maxOutputTokens", "stop",
+		"seed", "reasoningEffort", "window"}
+	laterOfChats = []string{"retain", "tools", "maxToolRounds", "maxToolCalls", "onToolError", "inputGuards", "outputGuards",
+		"maxRepairs", "maxReprompts", "retrieve"}
+)
+
+func levelOfMethod(v any) level {
+	members, _ := v.(map[string]any)
+	switch members["kind"] {
+	case abi.KindChat:
+		return levelChat
+	case abi.KindHandler:
+		return levelHandler
+	default:
+		return levelMethod
+	}
+}
 
 // checkMembers reports every member that this host does not read.
 func (c *checker) checkMembers(members map[string]any, at string, l level) {
@@ -37,6 +71,8 @@ func (c *checker) checkMembers(members map[string]any, at string, l level) {
 		case slices.Contains(l.now, name):
 		case slices.Contains(l.later, name):
 			c.fault(pointer(at, name), "`%s` is not supported by this host yet; remove it, or use a host that has it", name)
+		case slices.Contains(l.others, name):
+			c.fault(pointer(at, name), "`%s` %s", name, l.mend)
 		case len(c.faults) > maxFaults: // not shown, so not worth a search
 			c.fault(pointer(at, name), "%s has no such member; remove it", l.what)
 		default:

@@ -12,16 +12,10 @@ import (
 const defaultModel = "default"
 
 // method reads a method of a service; system is the service's template, which
-// a method without its own uses.
+// a chat method without its own uses.
 func (c *checker) method(v any, at string, system template) abi.Method {
-	m := abi.Method{
-		Kind:   abi.KindChat,
-		Params: []byte(`{"type":"object"}`),
-		Output: []byte(`{"type":"string"}`),
-		Model:  defaultModel,
-		Window: abi.Window{Type: abi.WindowMessages, Max: abi.DefaultWindowMessages},
-	}
-	o, ok := c.object(v, at, levelMethod)
+	m := abi.Method{Kind: abi.KindChat, Params: []byte(`{"type":"object"}`), Output: []byte(textOutput)}
+	o, ok := c.object(v, at, levelOfMethod(v))
 	if !ok {
 		return m
 	}
@@ -30,19 +24,48 @@ func (c *checker) method(v any, at string, system template) abi.Method {
 			c.fault(at+"/name", "%s, not %s", messageOf(err), quote(m.Name))
 		}
 	}
-	if kind, ok := o.requiredText("kind", 0, "add \"kind\": \"chat\""); ok {
-		c.kind(kind, at+"/kind")
-	}
+	m.Kind = c.kind(o)
 	m.Description, _ = o.text("description", abi.MaxDescriptionBytes)
-	c.output(o)
+	p := c.params(o, &m)
+	if m.Kind == abi.KindHandler {
+		c.handler(o, &m)
+	} else {
+		c.chat(o, &m, p, system)
+	}
+	return m
+}
+
+// kind reads a method's kind. If it is missing or wrong, it returns the one
+// that the method's other members are most likely meant for.
+func (c *checker) kind(o object) string {
+	kind, ok := o.requiredText("kind", 0, "add \"kind\": \"chat\", or \"handler\" for code of your own")
+	switch {
+	case ok && (kind == abi.KindChat || kind == abi.KindHandler):
+		return kind
+	case ok:
+		c.fault(o.at+"/kind", "there is no kind %s; use \"chat\" or \"handler\"", quote(kind))
+	}
+	if _, has := o.members["export"]; has {
+		return abi.KindHandler
+	}
+	return abi.KindChat
+}
+
+// chat reads what only a chat method has.
+func (c *checker) chat(o object, m *abi.Method, p params, system template) {
+	if v, has := o.members["output"]; has && !isTextOutput(v) {
+		c.fault(o.at+"/output", "an output of a chat method other than {\"type\":\"string\"} is not supported by this host yet; remove `output`")
+	}
+	m.Model = defaultModel
 	if model, ok := o.text("model", abi.MaxNameBytes); ok {
 		m.Model = model
-		c.modelAlias(model, at+"/model")
+		c.modelAlias(model, o.at+"/model")
 	} else if _, has := o.members["model"]; !has {
-		c.modelAlias(defaultModel, at)
+		c.modelAlias(defaultModel, o.at)
 	}
 	m.Generation = c.generation(o)
-	c.window(o, &m.Window)
+	m.Window = &abi.Window{Type: abi.WindowMessages, Max: abi.DefaultWindowMessages}
+	c.window(o, m.Window)
 
 	own := c.template(o, "systemMessage")
 	m.SystemMessage = own.text
@@ -51,31 +74,7 @@ func (c *checker) method(v any, at string, system template) abi.Method {
 	}
 	user := c.template(o, "userMessage")
 	m.UserMessage = user.text
-	p := c.params(o, &m)
-	c.wiring(o, &m, p, system, user)
-	return m
-}
-
-func (c *checker) kind(kind, at string) {
-	switch kind {
-	case abi.KindChat:
-	case "handler":
-		c.fault(at, "the kind \"handler\" is not supported by this host yet; use \"chat\"")
-	default:
-		c.fault(at, "there is no kind %s; use \"chat\"", quote(kind))
-	}
-}
-
-// output accepts only the default, written out or not.
-func (c *checker) output(o object) {
-	v, ok := o.members["output"]
-	if !ok {
-		return
-	}
-	schema, ok := v.(map[string]any)
-	if !ok || len(schema) != 1 || schema["type"] != "string" {
-		c.fault(o.at+"/output", "an output other than {\"type\":\"string\"} is not supported by this host yet; remove `output`")
-	}
+	c.wiring(o, m, p, system, user)
 }
 
 func (c *checker) generation(o object) abi.Generation {

@@ -68,9 +68,7 @@ func (c *checker) scope(scope, at string) {
 	all := []string{abi.ScopeRequest, abi.ScopeSession, abi.ScopeApplication}
 	lower := strings.ToLower(strings.TrimSpace(scope))
 	switch {
-	case scope == abi.ScopeRequest || scope == abi.ScopeApplication:
-	case scope == abi.ScopeSession:
-		c.fault(at, "the scope \"session\" is not supported by this host yet; use \"request\" or \"application\"")
+	case slices.Contains(all, scope):
 	case slices.Contains(all, lower):
 		c.fault(at, "there is no scope %s; did you mean %q?", quote(scope), lower)
 	default:

@@ -144,6 +144,7 @@ func (p *packer) manifest(filename string, src []byte) ([]byte, error) {
 	}
 	p.complete(root, filename)
 	p.text(root, body, bodyLine)
+	p.noCode(root)
 	p.services(root)
 	if err := p.err(); err != nil {
 		return nil, err
@@ -191,6 +192,32 @@ func slugOf(filename string) string {
 	}
 	slug := b.String()
 	return strings.TrimRight(slug[:min(len(slug), abi.MaxNameBytes)], "-")
+}
+
+// noCode refuses what only a plugin with code can have.
+func (p *packer) noCode(root *tree) {
+	const remedy = "a source that is packed has no code; write the plugin with an SDK, or "
+	if d, ok := root.values["defaultMemoryId"].(*tree); ok && d.has("export") {
+		const at = "/defaultMemoryId/export"
+		p.fault(at, p.line(at), "no function can yield the id: %stake it `from` a header or the subject", remedy)
+	}
+	for i, s := range root.trees("services") {
+		if s == nil {
+			continue
+		}
+		for j, m := range s.trees("methods") {
+			if m == nil {
+				continue
+			}
+			at := fmt.Sprintf("/services/%d/methods/%d", i, j)
+			switch {
+			case m.text("kind") == abi.KindHandler:
+				p.fault(at+"/kind", p.line(at+"/kind"), "there is nothing that a handler could run: %smake it a chat method", remedy)
+			case m.has("export"):
+				p.fault(at+"/export", p.line(at+"/export"), "there is no function to be named: %sremove `export`", remedy)
+			}
+		}
+	}
 }
 
 // services completes the methods of every service.

@@ -37,9 +37,10 @@ type Scopes interface {
 	Touch(ctx context.Context, t Touch) (generation int64, err error)
 
 	// CloseScope closes a scope instance and deletes every history whose key
-	// was touched in it, in one change, and reports them. The session
+	// was touched in it, in one change, and reports them. The HTTP session
 	// whose scope instance it is becomes closed in the same change, and keeps
-	// the report. A scope that is not open has none. Later commits to the deleted generations fail.
+	// the report. A scope that is not open has none, and nothing changes.
+	// Later commits to the deleted generations fail.
 	CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error)
 
 	// OpenApplication opens the given instance as the application scope of an

@@ -34,14 +34,17 @@ func (s Session) KeepClosed() time.Duration { return max(time.Hour, s.IdleTTL) }
 
 // Sessions keeps HTTP sessions.
 type Sessions interface {
-	// CreateSession adds a session and opens its scope instance, which has
-	// the session's id and tenant, the kind session and no node. most bounds
-	// the sessions of one tenant: quota_exceeded with Limit "sessions", closed ones not counted. A
-	// tenant that does not exist is not_found, an id that does is ErrExists.
+	// CreateSession adds a session and opens its scope instance, which has the
+	// session's id and tenant, the kind session and no node. Whatever s says,
+	// the new session is open and was last used at its creation. most bounds
+	// the open sessions of one tenant: past it, quota_exceeded with Limit
+	// "sessions". A tenant that does not exist is not_found; an id that a
+	// session, even a closed one, or a scope instance has is ErrExists.
 	CreateSession(ctx context.Context, s Session, most int) error
 
 	// OpenSession opens the scope instance of a WebSocket's own session: kind
-	// session, with a node. It is ErrExists if the id is in use.
+	// session, of no plugin, with a node, which must not be empty. An id that
+	// is in use, as CreateSession has it, is ErrExists.
 	OpenSession(ctx context.Context, s ScopeInstance) error
 
 	// Session returns a session of a tenant, or not_found. With by not nil one
@@ -59,9 +62,12 @@ type Sessions interface {
 
 	// ExpiredSessions returns up to limit open sessions, of all tenants, whose
 	// idle or max TTL has passed at the given time, the longest expired first.
+	// A TTL has passed at its last instant: LastUsedAt plus IdleTTL, CreatedAt
+	// plus MaxTTL.
 	ExpiredSessions(ctx context.Context, now time.Time, limit int) ([]Session, error)
 
 	// ForgetSessions removes the closed sessions that have been kept for
-	// KeepClosed, and returns how many.
+	// KeepClosed, that instant included, and returns how many. Their ids are
+	// free again.
 	ForgetSessions(ctx context.Context, now time.Time) (int, error)
 }

@@ -18,7 +18,7 @@
 //     scope_closed, storage_full, overloaded (the write queue is full), or
 //     quota_exceeded where a method says so. ErrExists and ErrActive are
 //     matched with errors.Is. Anything else is unclassified, and so internal.
-//   - Times are stored in UTC with microseconds.
+//   - Times are stored in UTC with microseconds, and durations in whole ones.
 package store
 
 import (

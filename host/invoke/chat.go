@@ -2,50 +2,46 @@ package invoke
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/host/model"
-	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
-	"github.com/carrelhost/carrel/store"
 )
 
 // chat runs a chat method: the order of its steps is that of the memory
 // contract, "One invocation of a chat method".
-func (v *Invoker) chat(ctx context.Context, request *scope.Request, running plugins.Running, m *plugins.Method, c Call) (Result, error) {
-	key, err := memory.Resolve(
-		memory.Ambient{Caller: c.Caller, Request: request.ID(), Header: c.Header},
-		memory.Target{
-			Plugin: c.Address.Plugin, Service: m.Service, Method: c.Address.Method, Scope: m.Scope,
-			IDParam: m.Spec.MemoryID, Required: m.Spec.MemoryIDRequired,
-			Provider: running.Manifest.DefaultMemoryID, AllowLeak: running.Manifest.AllowDefaultIDLeak,
-		}, c.Args)
+func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error) {
+	key, err := v.resolve(ctx, f, args.Value)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := m.Params.Validate(c.Args, c.ArgsBytes); err != nil {
+	m := f.method
+	if err := m.Params.Validate(args.Value, len(args.JSON)); err != nil {
 		return Result{}, err
 	}
 	// Both messages depend on the params only. They are rendered before
 	// anything is touched, so that params that are refused end no history.
-	system, user, err := render(m, c.Args)
+	system, user, err := render(m, args.Value)
 	if err != nil {
 		return Result{}, err
 	}
+	f.memory = key.ID
 
-	release, err := v.turns.acquire(ctx, key, c.RejectBusy)
+	release, err := v.turns.acquire(ctx, key, f, f.tree.call.RejectBusy, f.tree.queued)
 	if err != nil {
 		return Result{}, err
 	}
-	defer release()
-	use := scope.Use{
-		Key: key, Plugin: c.Address.Plugin, Service: m.Scope, Application: running.Application,
-		By: store.Toucher{Key: c.Caller.Key, Subject: c.Caller.Subject},
+	if f.outermost() {
+		f.tree.release = release
+	} else {
+		defer release()
 	}
-	if err := request.Touch(ctx, use); err != nil {
+	use := f.use(key)
+	if err := f.tree.scope.Touch(ctx, use); err != nil {
 		return Result{}, fmt.Errorf("touch: %w", err)
 	}
 	view, err := v.cfg.Histories.View(ctx, key, m.Spec.Window.Max)
@@ -55,29 +51,76 @@ func (v *Invoker) chat(ctx context.Context, request *scope.Request, running plug
 	system, change := memory.System(view.System, system)
 	turn := []carrel.Message{{Role: carrel.RoleUser, Content: user}}
 
+	onDelta, err := f.start()
+	if err != nil {
+		return Result{}, err
+	}
 	answer, err := v.cfg.Models.Generate(ctx, m.Spec.Model, model.Request{
 		Messages: memory.Window(m.Spec.Window.Max, system, view.Recent, turn),
 		Options:  m.Spec.Generation,
-	}, nil)
+	}, onDelta)
 	if err != nil {
 		return Result{}, fmt.Errorf("call model: %w", err)
 	}
-	if err := ctx.Err(); err != nil {
-		return Result{}, fmt.Errorf("before commit: %w", err)
-	}
 	turn = append(turn, carrel.Message{Role: carrel.RoleAssistant, Content: answer.Text})
-
-	// From here on the outcome is the store's alone: a client that goes away
-	// during a commit must not leave anybody in doubt about it.
-	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.cfg.Limits.CommitTimeout)
-	defer cancel()
-	if err := request.Commit(commit, use, view.Generation, change, turn); err != nil {
-		return Result{}, fmt.Errorf("commit: %w", err)
+	if err := v.commit(ctx, f, key, view.Generation, change, turn); err != nil {
+		return Result{}, err
 	}
 	return Result{
-		ID: v.cfg.NewID(), Output: answer.Text, MemoryID: key.ID,
-		Model: answer.Model, FinishReason: answer.FinishReason, Usage: answer.Usage,
+		ID: f.id, Output: answer.Text, MemoryID: key.ID,
+		Model: answer.Model, FinishReason: answer.FinishReason, Usage: Usage{Usage: answer.Usage},
 	}, nil
+}
+
+// resolve returns the memory key of a chat method's invocation.
+func (v *Invoker) resolve(ctx context.Context, f *frame, args map[string]any) (carrel.MemoryKey, error) {
+	return memory.Resolve(
+		memory.Ambient{
+			Caller: f.tree.call.Caller, Request: f.tree.scope.ID(), Session: f.tree.sessionID(), Header: f.tree.call.Header,
+			Exported: func() (string, error) { return v.exportedID(ctx, f) },
+		},
+		memory.Target{
+			Plugin: f.address.Plugin, Service: f.method.Service, Method: f.address.Method, Scope: f.method.Scope,
+			IDParam: f.method.Spec.MemoryID, Required: f.method.Spec.MemoryIDRequired,
+			Provider: f.running.Manifest.DefaultMemoryID, AllowLeak: f.running.Manifest.AllowDefaultIDLeak,
+		}, args)
+}
+
+// start tells the client that its invocation has begun, and returns where the
+// pieces of the answer go: only the client's own invocation is streamed.
+func (f *frame) start() (onDelta func(string) error, err error) {
+	stream := f.tree.call.Stream
+	if stream == nil || !f.outermost() {
+		return nil, nil
+	}
+	if err := stream.Started(f.id); err != nil {
+		return nil, fmt.Errorf("stream: %w", err)
+	}
+	return stream.Delta, nil
+}
+
+// commit stores a whole turn, unless ctx has ended. Once it begins the outcome
+// is the store's alone: a client that goes away during a commit must not leave
+// anybody in doubt about it.
+func (v *Invoker) commit(ctx context.Context, f *frame, k carrel.MemoryKey, generation int64, system *string, turn []carrel.Message) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("before commit: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.cfg.Limits.CommitTimeout)
+	defer cancel()
+	err := f.tree.scope.Commit(ctx, f.use(k), generation, system, turn)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
+		return fmt.Errorf("commit: %w", err)
+	default: // nobody knows what became of it
+		return &carrel.Error{
+			Op: "invoke.commit", Code: abi.Timeout, Limit: "commitTimeout", Err: err,
+			Msg: fmt.Sprintf("the store did not confirm the turn within %v, so it may be stored or not; read the history before a retry",
+				v.cfg.Limits.CommitTimeout),
+		}
+	}
 }
 
 // render returns a call's system message, "" if none is declared, and its

@@ -1,9 +1,13 @@
 package invoke
 
 import (
+	"context"
+	"sync"
+
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/store"
 )
 
 // tree is what all invocations under one request share.
@@ -12,6 +16,32 @@ type tree struct {
 	call    Call   // what the client asked for
 	scope   *scope.Request
 	session *scope.Session // the ambient session, or nil
+	queued  func()         // tells the client's edge that the call has its place
+	release func()         // of the turn of the client's own invocation; nil as long as it has none
+
+	mu      sync.Mutex                         // guards derived
+	derived map[carrel.Handle]carrel.MemoryKey // keys that guests asked for, which may have no history yet
+}
+
+// end closes the request's scope and then lets the turn of the client's own
+// invocation go: whoever gets it next must not build upon a history that is
+// about to be evicted.
+func (t *tree) end(ctx context.Context) scope.Closed {
+	if t.release != nil {
+		defer t.release()
+	}
+	return t.scope.Close(ctx)
+}
+
+func (t *tree) sessionID() carrel.SessionID {
+	if t.session == nil {
+		return ""
+	}
+	return t.session.ID()
+}
+
+func (t *tree) toucher() store.Toucher {
+	return store.Toucher{Key: t.call.Caller.Key, Subject: t.call.Caller.Subject}
 }
 
 // frame is one invocation in the tree of its request.
@@ -23,9 +53,22 @@ type frame struct {
 	running plugins.Running
 	method  *plugins.Method
 	address carrel.Address
+	memory  carrel.MemoryID // of a chat method
+	usage   Usage           // of the invocations under it; the guest's goroutine alone uses it
 
 	held int // turn locks that this very invocation holds; guarded by turnLocks.mu
 }
+
+// use is this invocation's use of a memory key.
+func (f *frame) use(k carrel.MemoryKey) scope.Use {
+	return scope.Use{
+		Key: k, Plugin: f.address.Plugin, Service: f.method.Scope, Application: f.running.Application,
+		Session: f.tree.session, By: f.tree.toucher(),
+	}
+}
+
+// outermost reports whether a client made this invocation itself.
+func (f *frame) outermost() bool { return f.parent == nil }
 
 // descendsFrom reports whether other is this invocation's parent, or that
 // one's, and so on.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,21 +31,24 @@ type Limits struct {
 	CommitTimeout time.Duration // one commit, which nothing else cuts short
 }
 
-// Config configures an Invoker. All fields but NewID are required.
+// Config configures an Invoker. Fields without a default are required.
 type Config struct {
 	Catalog   *plugins.Catalog
 	Scopes    *scope.Registry
 	Histories store.Histories
+	Grants    store.Grants
 	Models    model.Set
 	Limits    Limits
 	Log       *slog.Logger
-	NewID     func() string // nil = time-ordered UUIDs
+	PluginLog *plugins.Log
+	Now       func() time.Time // nil = time.Now
+	NewID     func() string    // nil = time-ordered UUIDs
 }
 
 func (c Config) validate() error {
 	var errs []error
-	if c.Catalog == nil || c.Scopes == nil || c.Histories == nil || c.Models == nil || c.Log == nil {
-		errs = append(errs, errors.New("invoke: Config needs Catalog, Scopes, Histories, Models and Log"))
+	if c.Catalog == nil || c.Scopes == nil || c.Histories == nil || c.Grants == nil || c.Models == nil || c.Log == nil || c.PluginLog == nil {
+		errs = append(errs, errors.New("invoke: Config needs Catalog, Scopes, Histories, Grants, Models, Log and PluginLog"))
 	}
 	if c.Limits.Timeout <= 0 || c.Limits.CommitTimeout <= 0 {
 		errs = append(errs, errors.New("invoke: Limits.Timeout and Limits.CommitTimeout must be positive"))
@@ -59,12 +64,16 @@ type Invoker struct {
 	cfg   Config
 	turns *turnLocks
 	gate  *gate
+	seq   atomic.Uint64 // of the request that started last
 }
 
 // New returns an invoker.
 func New(cfg Config) (*Invoker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	if cfg.NewID == nil {
 		cfg.NewID = func() string { return uuid.Must(uuid.NewV7()).String() }
@@ -76,30 +85,67 @@ func New(cfg Config) (*Invoker, error) {
 	}, nil
 }
 
+// Args is a params object.
+type Args struct {
+	Value map[string]any // numbers as json.Number
+	JSON  []byte         // the same, as it was sent
+}
+
 // Call is what a client asks for.
 type Call struct {
 	Request carrel.RequestID // unique and random; default memory ids are made of it
 	Caller  carrel.Caller
 	Address carrel.Address
-	Args    map[string]any // the params object, numbers as json.Number
-	// ArgsBytes is the size of the params object's JSON.
-	ArgsBytes int
+	Args    Args
+	// Session is the HTTP session that the call is made in, or "".
+	Session carrel.SessionID
+	// Socket is the WebSocket's own session, or nil. Session comes before it.
+	Socket *scope.Session
 	// Header returns a request header's values; nil if there are none.
 	Header func(name string) []string
 	// RejectBusy refuses (memory_busy) instead of waiting for the turn.
 	RejectBusy bool
 	// Timeout is the caller's own; 0 = Limits.Timeout.
 	Timeout time.Duration
+	// Stream, if not nil, is told what happens while it does.
+	Stream Stream
+	// Queued, if not nil, is called once the call has its place among the
+	// turns of its memory id, or will not need one. Calls that are started one
+	// after the other's Queued are served in that order.
+	Queued func()
+}
+
+// Stream is told what happens in an invocation while it does, from the
+// goroutine of Run. An error of it ends the invocation; what was sent is no
+// stored turn.
+type Stream interface {
+	// Started says that everything that can refuse the call has passed. What
+	// fails from here on is a failure of something that began.
+	Started(invocation string) error
+	// Delta passes on a piece of the answer's text, as the model sends it.
+	Delta(text string) error
 }
 
 // Result is what an invocation came to.
 type Result struct {
 	ID           string // of the invocation
-	Output       string
+	Output       any    // string, or json.RawMessage for a handler whose output is no text
 	MemoryID     carrel.MemoryID
 	Model        string
 	FinishReason model.FinishReason
-	Usage        carrel.Usage
+	Usage        Usage
+}
+
+// Usage is what an invocation used, those under it included.
+type Usage struct {
+	carrel.Usage
+	Guest time.Duration // on a CPU
+}
+
+func (u *Usage) add(o Usage) {
+	u.InputTokens += o.InputTokens
+	u.OutputTokens += o.OutputTokens
+	u.Guest += o.Guest
 }
 
 // Run handles one outermost request: it opens a request scope, invokes, and
@@ -110,7 +156,7 @@ type Result struct {
 // Errors, besides those of the pipeline: forbidden if the caller's role may
 // not invoke, draining, overloaded, quota_exceeded, limit_exceeded for a
 // Timeout above the limit.
-func (v *Invoker) Run(ctx context.Context, c Call) (Result, scope.Closed, error) {
+func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.Closed, err error) {
 	const op = "invoke.Run"
 	if !c.Caller.MayInvoke() {
 		return Result{}, scope.Closed{}, carrel.Fail(op, abi.Forbidden,
@@ -132,18 +178,35 @@ func (v *Invoker) Run(ctx context.Context, c Call) (Result, scope.Closed, error)
 		fmt.Sprintf("the request did not end within %v; nothing of it was stored", c.Timeout)))
 	defer cancel()
 
-	request := v.cfg.Scopes.Begin(c.Caller.Tenant, c.Request)
-	result, err := v.invoke(ctx, request, c)
-	closed := request.Close(ctx)
-	if err != nil {
+	queued := sync.OnceFunc(func() {
+		if c.Queued != nil {
+			c.Queued()
+		}
+	})
+	defer queued()
+	t := &tree{seq: v.seq.Add(1), call: c, session: c.Socket, queued: queued, derived: map[carrel.Handle]carrel.MemoryKey{}}
+	if c.Session != "" {
+		var leaveSession func()
+		if t.session, leaveSession, err = v.cfg.Scopes.Enter(ctx, c.Caller, c.Session); err != nil {
+			return Result{}, scope.Closed{}, ended(ctx, err)
+		}
+		defer leaveSession()
+	}
+	t.scope = v.cfg.Scopes.Begin(c.Caller.Tenant, c.Request)
+	// Deferred, so that a panic, which the edge survives, leaves no history
+	// behind until the next start.
+	defer func() { closed = t.end(ctx) }()
+	if result, err = v.invoke(ctx, &frame{tree: t, depth: 1, address: c.Address}, c.Args); err != nil {
 		return Result{}, closed, ended(ctx, err)
 	}
 	return result, closed, nil
 }
 
-// ended gives an error that the end of ctx caused the code of that end.
+// ended gives an error that the end of ctx caused the code of that end. One
+// that has a code already keeps it.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+	if _, known := errors.AsType[*carrel.Error](err); known || ctx.Err() == nil ||
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	if cause, ok := errors.AsType[*carrel.Error](context.Cause(ctx)); ok {
@@ -154,17 +217,27 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// invoke finds the method and runs it inside the request's scope.
-func (v *Invoker) invoke(ctx context.Context, request *scope.Request, c Call) (Result, error) {
-	running, err := v.cfg.Catalog.Running(ctx, c.Caller.Tenant, c.Address.Plugin, c.Address.Version)
+// invoke runs one invocation, at whatever depth, and fills in its frame.
+func (v *Invoker) invoke(ctx context.Context, f *frame, args Args) (Result, error) {
+	caller := f.tree.call.Caller
+	running, err := v.cfg.Catalog.Running(ctx, caller.Tenant, f.address.Plugin, f.address.Version)
 	if err != nil {
 		return Result{}, err
 	}
-	m, ok := running.Method(c.Address.Service, c.Address.Method)
+	defer running.Release()
+	m, ok := running.Method(f.address.Service, f.address.Method)
 	if !ok {
 		return Result{}, carrel.FailNotFound("invoke.invoke")
 	}
-	return v.chat(ctx, request, running, m, c)
+	if m.Scope == carrel.ScopeSession && f.tree.session == nil {
+		return Result{}, carrel.Fail("invoke.invoke", abi.NoSession,
+			"the service is session-scoped: call it on a WebSocket, or with the header Carrel-Session")
+	}
+	f.id, f.running, f.method = v.cfg.NewID(), running, m
+	if m.Spec.Kind == abi.KindHandler {
+		return v.handler(ctx, f, args)
+	}
+	return v.chat(ctx, f, args)
 }
 
 // Drain refuses new requests from now on, waits for those that run until ctx

@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/carrelhost/carrel"
@@ -14,6 +15,11 @@ import (
 type Ambient struct {
 	Caller  carrel.Caller
 	Request carrel.RequestID
+	Session carrel.SessionID // "" outside of a session
+	// Exported calls the plugin's own provider function, and returns the id
+	// that it yields, or "". It is asked at most once, and only if the plugin
+	// declares one.
+	Exported func() (string, error)
 	// Header returns the values of a header of the request, by its canonical
 	// or any other spelling; nil where there are no headers.
 	Header func(name string) []string
@@ -31,9 +37,13 @@ type Target struct {
 	AllowLeak bool
 }
 
-// requestPriority is that of the built-in provider that takes the request's
-// own id. It always yields, so nothing behind it is ever asked.
-const requestPriority = 100
+// The priorities of the built-in providers, which take the session's and the
+// request's own id. The request's always yields, so nothing behind it is ever
+// asked.
+const (
+	sessionPriority = 0
+	requestPriority = 100
+)
 
 // Resolve returns the key of the history that an invocation uses: an explicit
 // id always wins, then the first default id provider that yields one. Its
@@ -107,47 +117,66 @@ var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 // defaultID asks the providers in order of priority, and fills in the kind and
 // the owner of the one that yields.
 func defaultID(a Ambient, t Target, key *carrel.MemoryKey) (carrel.MemoryID, error) {
-	if t.Provider != nil && t.Provider.Priority < requestPriority {
-		id, err := pluginID(a, t.Provider, key)
-		if err != nil || id != "" {
-			return id, err
+	own := func(from, below int) (carrel.MemoryID, error) {
+		if t.Provider == nil || t.Provider.Priority < from || t.Provider.Priority >= below {
+			return "", nil
 		}
+		return pluginID(a, t.Provider, key)
 	}
-	key.Kind, key.Owner = carrel.KindRequest, ""
+	if id, err := own(math.MinInt, sessionPriority); err != nil || id != "" {
+		return id, err
+	}
+	if a.Session != "" {
+		key.Kind = carrel.KindSession
+		return carrel.MemoryID(a.Session), nil
+	}
+	if id, err := own(sessionPriority, requestPriority); err != nil || id != "" {
+		return id, err
+	}
+	key.Kind = carrel.KindRequest
 	return carrel.MemoryID(a.Request), nil
 }
 
-// pluginID asks the plugin's own provider. "" means that it yields nothing.
+// pluginID asks the plugin's own provider. "" means that it yields nothing;
+// else the kind and the owner of the key are filled in.
 func pluginID(a Ambient, p *abi.DefaultMemoryID, key *carrel.MemoryKey) (carrel.MemoryID, error) {
-	var value string
-	key.Kind = carrel.KindPlugin
-	if name, ok := strings.CutPrefix(p.From, abi.FromHeader); ok {
-		var values []string
-		if a.Header != nil {
-			values = a.Header(name)
-		}
-		if len(values) > 1 {
-			return "", carrel.Fail("memory.Resolve", abi.InvalidMemoryID, fmt.Sprintf(
-				"the header %s names the conversation and was sent %d times; send it once", name, len(values)))
-		}
-		if len(values) == 1 {
-			value = values[0]
-		}
-		key.Owner = ownerOf(a.Caller)
-	} else if p.From == abi.FromSubject {
-		value = string(a.Caller.Subject)
-	}
-	if value == "" {
-		return "", nil
+	value, owner, err := yielded(a, p)
+	if err != nil || value == "" {
+		return "", err
 	}
 	id, err := carrel.ParseDefaultID(value)
 	if err != nil {
 		return "", &carrel.Error{
 			Op: "memory.Resolve", Code: abi.InvalidMemoryID, Err: err,
-			Msg: fmt.Sprintf("the plugin takes its memory id from %s, which holds no usable one: %s", p.From, messageOf(err)),
+			Msg: fmt.Sprintf("the plugin takes its memory id from %s, which holds no usable one: %s", providerName(p), messageOf(err)),
 		}
 	}
+	key.Kind, key.Owner = carrel.KindPlugin, owner
 	return id, nil
+}
+
+// yielded returns what the plugin's own provider yields, and whose it is.
+func yielded(a Ambient, p *abi.DefaultMemoryID) (value string, owner carrel.Owner, err error) {
+	if p.Export != "" {
+		value, err = a.Exported()
+		return value, "", err
+	}
+	if p.From == abi.FromSubject {
+		return string(a.Caller.Subject), "", nil
+	}
+	name := strings.TrimPrefix(p.From, abi.FromHeader)
+	if a.Header == nil {
+		return "", "", nil
+	}
+	switch values := a.Header(name); len(values) {
+	case 0:
+		return "", "", nil
+	case 1:
+		return values[0], ownerOf(a.Caller), nil
+	default:
+		return "", "", carrel.Fail("memory.Resolve", abi.InvalidMemoryID, fmt.Sprintf(
+			"the header %s names the conversation and was sent %d times; send it once", name, len(values)))
+	}
 }
 
 // ownerOf names who may share a header provider's ids. Subjects and key ids

@@ -13,7 +13,8 @@ type Leak struct{ Service, Method int } // indices in the manifest
 
 // Leaks returns the methods of application-scoped services whose memory id is
 // not a required param, unless the plugin has a default id provider that is
-// asked before the built-in ones, or asks for the leak.
+// asked before the built-in ones, or asks for the leak. A handler has no
+// memory id and touches no history by being called, so it never leaks.
 func Leaks(m abi.Manifest) []Leak {
 	if m.AllowDefaultIDLeak || m.DefaultMemoryID != nil && m.DefaultMemoryID.Priority < 0 {
 		return nil
@@ -24,7 +25,7 @@ func Leaks(m abi.Manifest) []Leak {
 			continue
 		}
 		for j, method := range s.Methods {
-			if method.MemoryID == "" || !method.MemoryIDRequired {
+			if method.Kind != abi.KindHandler && (method.MemoryID == "" || !method.MemoryIDRequired) {
 				out = append(out, Leak{i, j})
 			}
 		}
@@ -50,6 +51,9 @@ func leak(t Target) error {
 func providerName(p *abi.DefaultMemoryID) string {
 	if p == nil {
 		return "it declares nothing"
+	}
+	if p.Export != "" {
+		return "its function " + p.Export
 	}
 	return p.From
 }

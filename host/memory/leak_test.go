@@ -12,6 +12,7 @@ func TestLeaks(t *testing.T) {
 	plain := abi.Method{Name: "plain"}
 	optional := abi.Method{Name: "optional", MemoryID: "id"}
 	required := abi.Method{Name: "required", MemoryID: "id", MemoryIDRequired: true}
+	handler := abi.Method{Name: "handler", Kind: abi.KindHandler}
 	app := func(methods ...abi.Method) abi.Service {
 		return abi.Service{Scope: abi.ScopeApplication, Methods: methods}
 	}
@@ -32,6 +33,15 @@ func TestLeaks(t *testing.T) {
 		"every application-scoped method without a required id leaks": {
 			abi.Manifest{Services: []abi.Service{app(required, plain, optional), request(plain), app(plain)}},
 			[]memory.Leak{{Service: 0, Method: 1}, {Service: 0, Method: 2}, {Service: 2, Method: 0}},
+		},
+		"session-scoped methods never leak": {
+			abi.Manifest{Services: []abi.Service{{Scope: abi.ScopeSession, Methods: []abi.Method{plain, optional}}}}, nil,
+		},
+		"an application-scoped handler does not leak": {
+			abi.Manifest{Services: []abi.Service{app(handler)}}, nil,
+		},
+		"a chat method beside a handler leaks": {
+			abi.Manifest{Services: []abi.Service{app(handler, plain)}}, []memory.Leak{{Service: 0, Method: 1}},
 		},
 		"a provider before the session's mends it": {
 			abi.Manifest{Services: []abi.Service{app(plain)}, DefaultMemoryID: provider("subject", -1)}, nil,

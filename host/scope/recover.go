@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/carrelhost/carrel"
@@ -76,8 +77,27 @@ func (r *Registry) openApplications(ctx context.Context) error {
 	}
 }
 
-// Run tries again, until ctx ends, to close scopes whose eviction failed.
+// Run does, until ctx ends, what time demands: it closes sessions whose time
+// has passed, and tries again to close scopes whose eviction failed.
 func (r *Registry) Run(ctx context.Context) {
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	loops.Go(func() { r.retryLoop(ctx) })
+	tick := time.NewTicker(r.cfg.SweepEvery)
+	defer tick.Stop()
+	for {
+		if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
+			r.cfg.Log.Error("sessions not swept; it will be tried again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *Registry) retryLoop(ctx context.Context) {
 	tick := time.NewTicker(r.cfg.RetryEvery)
 	defer tick.Stop()
 	for {

@@ -22,6 +22,7 @@ import (
 type Store interface {
 	store.Scopes
 	store.Histories
+	store.Sessions
 	ActivePlugins(ctx context.Context, afterTenant carrel.TenantID, after carrel.PluginName, limit int) ([]store.Plugin, error)
 }
 
@@ -35,6 +36,11 @@ type Config struct {
 	// CloseApplications closes application scopes when the host stops, as CDI
 	// does, instead of keeping them until their plugin is deactivated.
 	CloseApplications bool
+	// Sessions bounds HTTP sessions; all of it is required where there are any.
+	Sessions SessionLimits
+	// SweepEvery is how often sessions whose time has passed are closed; they
+	// are never visible after it, swept or not. 0 = 30 s.
+	SweepEvery time.Duration
 	// EvictTimeout bounds one attempt to close a scope; 0 = 10 s.
 	EvictTimeout time.Duration
 	// RetryEvery is how often evictions that failed are tried again; 0 = 1 s.
@@ -48,14 +54,16 @@ type Config struct {
 type Registry struct {
 	cfg Config
 
-	mu      sync.Mutex // guards pending
+	mu      sync.Mutex // guards pending and inUse
 	pending map[carrel.ScopeID]carrel.EvictionReason
-	wake    chan struct{} // holds one token when pending may have grown
+	inUse   map[carrel.SessionID]int // invocations in flight, by HTTP session
+	wake    chan struct{}            // holds one token when pending may have grown
 }
 
 const (
 	defaultEvictTimeout = 10 * time.Second
 	defaultRetryEvery   = time.Second
+	defaultSweepEvery   = 30 * time.Second
 	listPage            = 500
 )
 
@@ -77,6 +85,9 @@ func New(cfg Config) (*Registry, error) {
 	if cfg.RetryEvery == 0 {
 		cfg.RetryEvery = defaultRetryEvery
 	}
+	if cfg.SweepEvery == 0 {
+		cfg.SweepEvery = defaultSweepEvery
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -86,6 +97,7 @@ func New(cfg Config) (*Registry, error) {
 	return &Registry{
 		cfg:     cfg,
 		pending: map[carrel.ScopeID]carrel.EvictionReason{},
+		inUse:   map[carrel.SessionID]int{},
 		wake:    make(chan struct{}, 1),
 	}, errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package scope
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/carrelhost/carrel"
@@ -43,8 +42,10 @@ type Use struct {
 	Plugin  carrel.PluginName
 	Service carrel.Scope // the service's scope
 	// Application is the plugin's application scope as of the start of the
-	// invocation; used if Service says so.
+	// invocation, and Session the ambient session, or nil; used if Service
+	// says so.
 	Application store.ScopeInstance
+	Session     *Session
 	By          store.Toucher
 }
 
@@ -92,7 +93,10 @@ func (q *Request) write(u Use, do func(store.Touch) error) error {
 		q.touched = true // before the write: one whose outcome is unknown counts
 		q.touchMu.Unlock()
 	case carrel.ScopeSession:
-		return fmt.Errorf("scope: a %s scope is not open here", u.Service)
+		if u.Session == nil {
+			return carrel.Fail("scope.Request", abi.NoSession, "this needs a session, and there is none")
+		}
+		t.Scope = u.Session.in
 	}
 	return do(t)
 }

@@ -255,6 +255,7 @@ func (s *Store) DeletePlugin(ctx context.Context, t carrel.TenantID, name carrel
 	before := p.view()
 	s.disown(p)
 	delete(s.tenants[t].plugins, name)
+	delete(s.tenants[t].grants, name)
 	return before, nil
 }
 

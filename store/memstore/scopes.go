@@ -114,6 +114,9 @@ func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.Ev
 	for _, h := range touched {
 		evictions = append(evictions, s.evict(h, why, at))
 	}
+	if ses := s.sessions[carrel.SessionID(id)]; ses != nil && ses.ClosedAt.IsZero() {
+		s.closeSession(ses, why, at, evictions)
+	}
 	return evictions, nil
 }
 
@@ -130,6 +133,18 @@ func (s *Store) OpenApplication(ctx context.Context, si store.ScopeInstance) err
 	return s.openApplication("memstore.OpenApplication", p, si)
 }
 
+// orphaned reports whether nobody will close a scope, as seen by a node.
+func (sc *scope) orphaned(node string) bool {
+	switch sc.Scope {
+	case carrel.ScopeApplication:
+		return sc.owner == nil
+	case carrel.ScopeSession:
+		return sc.Node != "" && sc.Node != node
+	default:
+		return sc.Node != node
+	}
+}
+
 // Orphans implements store.Scopes.
 func (s *Store) Orphans(ctx context.Context, node string, limit int) ([]store.ScopeInstance, error) {
 	if err := s.begin(ctx); err != nil {
@@ -138,8 +153,7 @@ func (s *Store) Orphans(ctx context.Context, node string, limit int) ([]store.Sc
 	defer s.mu.Unlock()
 	var list []store.ScopeInstance
 	for _, sc := range s.scopes {
-		if sc.Scope == carrel.ScopeRequest && sc.Node != node ||
-			sc.Scope == carrel.ScopeApplication && sc.owner == nil {
+		if sc.orphaned(node) {
 			list = append(list, sc.ScopeInstance)
 		}
 	}

@@ -31,6 +31,7 @@ type Store struct {
 	keys      map[[32]byte]store.APIKey // by hash
 	keyIDs    map[carrel.KeyID]struct{}
 	scopes    map[carrel.ScopeID]*scope
+	sessions  map[carrel.SessionID]*store.Session // HTTP sessions, closed ones too
 	histories map[carrel.MemoryKey]*history
 	handles   map[handleKey]*history
 	byAge     map[carrel.TenantID][]*history // by rising generation
@@ -47,6 +48,7 @@ func New() *Store {
 		keys:      make(map[[32]byte]store.APIKey),
 		keyIDs:    make(map[carrel.KeyID]struct{}),
 		scopes:    make(map[carrel.ScopeID]*scope),
+		sessions:  make(map[carrel.SessionID]*store.Session),
 		histories: make(map[carrel.MemoryKey]*history),
 		handles:   make(map[handleKey]*history),
 		byAge:     make(map[carrel.TenantID][]*history),
@@ -92,7 +94,7 @@ func (s *Store) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.tenants, s.keys, s.keyIDs = nil, nil, nil
-	s.scopes, s.histories, s.handles, s.byAge = nil, nil, nil, nil
+	s.scopes, s.sessions, s.histories, s.handles, s.byAge = nil, nil, nil, nil, nil
 	return nil
 }
 

@@ -12,6 +12,8 @@ type tenant struct {
 	store.Tenant
 	hasOwner bool
 	plugins  map[carrel.PluginName]*plugin
+	grants   map[carrel.PluginName]store.Grant // none is zero
+	sessions int                               // open HTTP sessions
 }
 
 // CreateTenant implements store.Tenants.
@@ -24,7 +26,11 @@ func (s *Store) CreateTenant(ctx context.Context, t store.Tenant) error {
 		return fmt.Errorf("memstore.CreateTenant: %w", store.ErrExists)
 	}
 	t.CreatedAt = stored(t.CreatedAt)
-	s.tenants[t.ID] = &tenant{Tenant: t, plugins: make(map[carrel.PluginName]*plugin)}
+	s.tenants[t.ID] = &tenant{
+		Tenant:  t,
+		plugins: make(map[carrel.PluginName]*plugin),
+		grants:  make(map[carrel.PluginName]store.Grant),
+	}
 	return nil
 }
 

@@ -11,6 +11,16 @@ import (
 // Recent reports whether a version of SQLite is one that Open accepts.
 var Recent = recent
 
+// Queries are those that must never walk a whole table, by what they answer.
+var Queries = map[string]string{
+	"the open sessions of a tenant, counted": countSessions,
+	"the open sessions of a tenant":          listSessions,
+	"the open sessions of an owner":          listOwnSessions,
+	"expired sessions":                       expiredSessions,
+	"sessions to forget":                     forgetSessions,
+	"orphans":                                orphans,
+}
+
 // Hold keeps the writer busy until release is called; what is written
 // meanwhile is queued.
 func (s *Store) Hold() (release func(), err error) {

@@ -95,7 +95,9 @@ func (s *Store) DeletePlugin(ctx context.Context, t carrel.TenantID, p carrel.Pl
 		if err != nil {
 			return before, err
 		}
-		_, err = q.exec(ctx, "DELETE FROM plugins WHERE tenant = ? AND name = ?", t, p)
-		return before, err
+		if _, err = q.exec(ctx, "DELETE FROM plugins WHERE tenant = ? AND name = ?", t, p); err != nil {
+			return before, err
+		}
+		return before, takeGrant(ctx, q, t, p)
 	})
 }

@@ -3,10 +3,12 @@ package sqlite_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,6 +46,36 @@ func TestWriteFixture(t *testing.T) {
 	for n := range 3 {
 		commit(t, s, fixtureTurn(n))
 	}
+	kept, closed := fixtureSession("ses_open"), fixtureSession("ses_closed")
+	for _, ses := range []store.Session{kept, closed} {
+		if err := s.CreateSession(ctx, ses, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(t, s, fixtureSessionTurn(3, kept.ID))
+	commit(t, s, fixtureSessionTurn(4, closed.ID))
+	must(s.CloseScope(ctx, carrel.ScopeID(closed.ID), carrel.ReasonExpired, noon))(t)
+	if err := s.SetGrant(ctx, acme, "chat", fixtureGrant()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fixtureSession(id carrel.SessionID) store.Session {
+	return store.Session{
+		ID: id, Tenant: acme, Owner: store.Toucher{Key: "key-1", Subject: "ada"}, IdleTTL: 30 * time.Minute,
+		MaxTTL: 8 * time.Hour, Metadata: []byte(`{"a":1}`), CreatedAt: noon, LastUsedAt: noon,
+	}
+}
+
+// fixtureSessionTurn is a first turn in a session's scope.
+func fixtureSessionTurn(n int, id carrel.SessionID) store.Commit {
+	c := fixtureTurn(n)
+	c.Touch.Scope = store.ScopeInstance{ID: carrel.ScopeID(id), Tenant: acme, Scope: carrel.ScopeSession}
+	return c
+}
+
+func fixtureGrant() store.Grant {
+	return store.Grant{Call: []string{"tools/T.*", "math/M.add"}, Namespace: "shared"}
 }
 
 func fixtureKey() store.APIKey {
@@ -81,6 +113,10 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 			if err := os.WriteFile(path, must(os.ReadFile(fixture))(t), 0o600); err != nil {
 				t.Fatal(err)
 			}
+			version := schemaOf(t, path)
+			if name := fmt.Sprintf("schema%d.db", version); name != filepath.Base(fixture) {
+				t.Fatalf("its schema is that of %s", name)
+			}
 			s := open(t, sqlite.Config{Path: path})
 			if secret := must(s.HostSecret(ctx))(t); string(secret[:]) != strings.Repeat("s", 32) {
 				t.Errorf("the host secret is %q", secret)
@@ -104,11 +140,75 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 				}
 				same("view", must(s.View(ctx, k, 10))(t), want)
 			}
+			if version >= 2 {
+				wantFixtureSessions(t, s)
+			}
+			useSessions(t, s)
 			commit(t, s, commitOf(7, 0, "hello", "hi"))
 			if evicted := must(s.CloseScope(ctx, "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
 				t.Errorf("closing the request evicted %d histories, want 4", len(evicted))
 			}
+			if now := schemaOf(t, path); now < 2 {
+				t.Errorf("its schema is still %d", now)
+			}
 		})
+	}
+}
+
+// schemaOf returns the version of a database's schema. It may be open.
+func schemaOf(t *testing.T, path string) (version int) {
+	t.Helper()
+	db := must(sqlite.Raw(path))(t)
+	defer func() { _ = db.Close() }()
+	if err := db.QueryRow("SELECT max(version_id) FROM goose_db_version").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+func wantFixtureSessions(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	ctx := context.Background()
+	want := []store.Session{fixtureSession("ses_open"), fixtureSession("ses_closed")}
+	key, handle := keyOf(4)
+	c := fixtureTurn(4)
+	size := int64(len(*c.System))
+	for _, m := range c.Messages {
+		size += m.Size()
+	}
+	want[1].ClosedAt, want[1].Reason, want[1].Evicted = noon, carrel.ReasonExpired, []carrel.Eviction{{
+		Handle: handle, Plugin: "chat", Key: key, Reason: carrel.ReasonExpired, Messages: 4, Bytes: size, At: noon,
+	}}
+	for _, ses := range want {
+		if d := cmp.Diff(ses, must(s.Session(ctx, acme, ses.ID, &ses.Owner))(t)); d != "" {
+			t.Errorf("session differs (-want +got):\n%s", d)
+		}
+	}
+	if d := cmp.Diff(fixtureGrant(), must(s.Grant(ctx, acme, "chat"))(t)); d != "" {
+		t.Errorf("grant differs (-want +got):\n%s", d)
+	}
+	if evicted := must(s.CloseScope(ctx, "ses_open", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 1 {
+		t.Errorf("closing the open session evicted %v", evicted)
+	}
+}
+
+// useSessions takes a new session from its beginning to its end.
+func useSessions(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	ctx := context.Background()
+	ses := fixtureSession("ses_new")
+	if err := s.CreateSession(ctx, ses, 1); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, fixtureSessionTurn(5, ses.ID))
+	if expired := must(s.ExpiredSessions(ctx, noon.Add(ses.IdleTTL), 10))(t); len(expired) != 1 || expired[0].ID != ses.ID {
+		t.Errorf("expired sessions are %v", expired)
+	}
+	if evicted := must(s.CloseScope(ctx, carrel.ScopeID(ses.ID), carrel.ReasonExpired, noon))(t); len(evicted) != 1 {
+		t.Errorf("closing the session evicted %v", evicted)
+	}
+	if n := must(s.ForgetSessions(ctx, noon.Add(ses.KeepClosed())))(t); n == 0 {
+		t.Error("no closed session was forgotten")
 	}
 }
 

@@ -133,18 +133,27 @@ func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.Ev
 		}
 		// Its touches go with it, and a plugin whose application scope it is
 		// has none from here on.
-		_, err = q.exec(ctx, "DELETE FROM scopes WHERE id = ?", id)
-		return evictions, err
+		if _, err = q.exec(ctx, "DELETE FROM scopes WHERE id = ?", id); err != nil {
+			return nil, err
+		}
+		return evictions, closeSession(ctx, q, id, why, at, evictions)
 	})
 }
+
+// orphans asks for each kind apart, so that each is found in an index of its
+// own. The names of kinds are written out because one of the indexes is of
+// WebSockets only, and values that are bound later cannot choose it. For the
+// same reason "another node" is asked as smaller or larger.
+const orphans = selectScope + `WHERE kind = 'request' AND node <> ?1
+	UNION ALL ` + selectScope + `WHERE kind = 'session' AND node <> '' AND node < ?1
+	UNION ALL ` + selectScope + `WHERE kind = 'session' AND node <> '' AND node > ?1
+	UNION ALL ` + selectScope + `WHERE kind = 'application' AND NOT EXISTS (SELECT 1 FROM plugins WHERE scope = scopes.id)
+	ORDER BY opened_at, id LIMIT ?2`
 
 // Orphans implements store.Scopes.
 func (s *Store) Orphans(ctx context.Context, node string, limit int) ([]store.ScopeInstance, error) {
 	return read(ctx, s, "sqlite.Orphans", func(ctx context.Context, q session) ([]store.ScopeInstance, error) {
-		return list(ctx, q, scanScope, selectScope+`WHERE kind = ? AND node <> ?
-			OR kind = ? AND NOT EXISTS (SELECT 1 FROM plugins WHERE scope = scopes.id)
-			ORDER BY opened_at, id LIMIT ?`,
-			carrel.ScopeRequest, node, carrel.ScopeApplication, atMost(limit))
+		return list(ctx, q, scanScope, orphans, node, atMost(limit))
 	})
 }
 

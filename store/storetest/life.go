@@ -57,6 +57,15 @@ func everyMethod(ctx context.Context, s store.Store, generation int64) map[strin
 	_, errs["Touch"] = s.Touch(ctx, touchOf(r, k))
 	errs["Commit"] = s.Commit(ctx, commitOf(r, keyOf(acme, "new"), 0, "u", "a"))
 	_, errs["DeleteHistory"] = s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon)
+	errs["CreateSession"] = s.CreateSession(ctx, sessionOf(acme, "ses_new"), 10)
+	errs["OpenSession"] = s.OpenSession(ctx, socketScope(acme, "ses_ws", node))
+	_, errs["Session"] = s.Session(ctx, acme, ses, nil)
+	errs["UseSession"] = s.UseSession(ctx, acme, ses, noon)
+	_, errs["ListSessions"] = s.ListSessions(ctx, acme, nil, "", 10)
+	_, errs["ExpiredSessions"] = s.ExpiredSessions(ctx, noon, 10)
+	_, errs["ForgetSessions"] = s.ForgetSessions(ctx, noon)
+	errs["SetGrant"] = s.SetGrant(ctx, acme, chat, store.Grant{Namespace: "shared"})
+	_, errs["Grant"] = s.Grant(ctx, acme, chat)
 	_, errs["CloseScope"] = s.CloseScope(ctx, "r", carrel.ReasonScopeClosed, noon)
 	_, errs["Orphans"] = s.Orphans(ctx, node, 10)
 	_, errs["ListScopes"] = s.ListScopes(ctx, carrel.ScopeRequest, "", 10)
@@ -74,6 +83,7 @@ func makeAll(t *testing.T, s store.Store) int64 {
 	noError(t, s.CreateKey(context.Background(), apiKey(acme, "k", carrel.RoleCaller)))
 	install(t, s, acme, chat, "app")
 	put(t, s, acme, chat, "spare")
+	createSession(t, s, sessionOf(acme, ses))
 	return touch(t, s, requestScope(acme, "r"), keyOf(acme, "1"))
 }
 

@@ -15,7 +15,8 @@ var scopeCases = []testCase{
 	{"an application scope that is not open is closed to touches", scopeNotOpen},
 	{"a session scope is not opened by a touch", scopeSession},
 	{"opening an application scope needs an active plugin without one", scopeApplicationOpened},
-	{"orphans are other nodes' requests and nobody's applications, oldest first", scopeOrphans},
+	{"orphans are other nodes' requests and sockets and nobody's applications, oldest first", scopeOrphans},
+	{"an HTTP session is nobody's orphan", scopeHTTPSession},
 	{"open scopes of a kind are listed in order of id, page by page", scopePages},
 }
 
@@ -120,10 +121,13 @@ func scopeOrphans(t *testing.T, s store.Store) {
 	left := put(t, s, globex, "left", "one")
 	must(s.Activate(ctx, globex, "left", left.Digest, at(applicationScope(globex, "left", "a2"), node, 3)))(t)
 	must(s.Deactivate(ctx, globex, "left"))(t)
+	noError(t, s.OpenSession(ctx, at(socketScope(globex, "s1", ""), "run-0", 4)))
+	noError(t, s.OpenSession(ctx, at(socketScope(acme, "s2", ""), node, 1)))
+	noError(t, s.OpenSession(ctx, at(socketScope(acme, "s3", ""), "run-2", 6))) // a name that sorts after node
 
-	wantSame(t, "orphans", ids(must(s.Orphans(ctx, node, 10))(t)), []carrel.ScopeID{"r2", "a2", "r1"})
+	wantSame(t, "orphans", ids(must(s.Orphans(ctx, node, 10))(t)), []carrel.ScopeID{"r2", "a2", "s1", "r1", "s3"})
 	wantSame(t, "first orphans", ids(must(s.Orphans(ctx, node, 2))(t)), []carrel.ScopeID{"r2", "a2"})
-	wantSame(t, "orphans of another run", ids(must(s.Orphans(ctx, "run-0", 10))(t)), []carrel.ScopeID{"r3", "a2"})
+	wantSame(t, "orphans of another run", ids(must(s.Orphans(ctx, "run-0", 10))(t)), []carrel.ScopeID{"r3", "s2", "a2", "s3"})
 	if none := must(s.Orphans(ctx, node, 0))(t); len(none) != 0 {
 		t.Errorf("at most 0 orphans are %v", none)
 	}
@@ -131,11 +135,21 @@ func scopeOrphans(t *testing.T, s store.Store) {
 	want := at(applicationScope(globex, "left", "a2"), node, 3)
 	want.OpenedAt = storedNoon.Add(3 * time.Minute)
 	wantSame(t, "orphan", orphan, want)
-	for _, id := range []carrel.ScopeID{"r2", "a2", "r1"} {
+	for _, id := range []carrel.ScopeID{"r2", "a2", "s1", "r1", "s3"} {
 		closeScope(t, s, id)
 	}
 	if none := must(s.Orphans(ctx, node, 10))(t); len(none) != 0 {
 		t.Errorf("closed orphans are left: %v", none)
+	}
+}
+
+func scopeHTTPSession(t *testing.T, s store.Store) {
+	createTenants(t, s, acme)
+	createSession(t, s, sessionOf(acme, ses))
+	for _, run := range []string{node, "run-2", ""} {
+		if orphans := must(s.Orphans(context.Background(), run, 10))(t); len(orphans) != 0 {
+			t.Errorf("orphans, as %q sees it, are %v", run, orphans)
+		}
 	}
 }
 
@@ -149,10 +163,13 @@ func scopePages(t *testing.T, s store.Store) {
 		touch(t, s, requestScope(globex, id), keyOf(globex, "1"))
 	}
 	install(t, s, acme, chat, "app")
+	createSession(t, s, sessionOf(globex, "h"))
+	noError(t, s.OpenSession(ctx, socketScope(acme, "w", node)))
+	createSession(t, s, sessionOf(acme, "g"))
 	for kind, want := range map[carrel.Scope][]carrel.ScopeID{
 		carrel.ScopeRequest:     {"a", "b", "c", "d", "e"},
 		carrel.ScopeApplication: {"app"},
-		carrel.ScopeSession:     nil,
+		carrel.ScopeSession:     {"g", "h", "w"},
 	} {
 		list := walk(t, 2, func(last *store.ScopeInstance) ([]store.ScopeInstance, error) {
 			after := orElse(last, "", func(si store.ScopeInstance) carrel.ScopeID { return si.ID })

@@ -33,6 +33,9 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"turns", turnCases},
 		{"scopes", scopeCases},
 		{"evictions", evictionCases},
+		{"sessions", sessionCases},
+		{"closings", closingCases},
+		{"grants", grantCases},
 		{"concurrency", concurrencyCases},
 		{"life", lifeCases},
 	} {

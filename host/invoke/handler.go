@@ -1,0 +1,109 @@
+package invoke
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/imports"
+	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/strictjson"
+	"github.com/carrelhost/carrel/plugins"
+)
+
+// handler runs a handler method: the guest's own code. It takes no lock and
+// touches nothing by being called.
+func (v *Invoker) handler(ctx context.Context, f *frame, args Args) (Result, error) {
+	if err := f.method.Params.Validate(args.Value, len(args.JSON)); err != nil {
+		return Result{}, err
+	}
+	f.tree.queued()
+	if _, err := f.start(); err != nil {
+		return Result{}, err
+	}
+	out, err := v.guest(ctx, f, f.method.Spec.Export, args.JSON)
+	usage := f.usage
+	usage.Guest += out.Guest
+	if err != nil {
+		return Result{}, err
+	}
+	output, err := checkOutput(f.method, out.Output)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{ID: f.id, Output: output, Usage: usage}, nil
+}
+
+// exportedID asks the plugin's own default memory id provider.
+func (v *Invoker) exportedID(ctx context.Context, f *frame) (string, error) {
+	out, err := v.guest(ctx, f, f.running.Manifest.DefaultMemoryID.Export, []byte("{}"))
+	f.usage.Guest += out.Guest
+	return string(out.Output), err
+}
+
+// guest calls a function of the plugin within the plugin's own timeout, and
+// passes what it logged to the plugin's log.
+func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []byte) (sandbox.Result, error) {
+	timeout := pluginTimeout(f.running.Manifest)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, carrel.FailLimit("invoke.guest", abi.Timeout, "limits.timeout",
+		fmt.Sprintf("the plugin did not answer within %v (its manifest's limits.timeout)", timeout)))
+	defer cancel()
+	out, err := f.running.Code.Call(ctx, sandbox.Call{
+		Export: export, Input: input, Host: imports.New(&guest{v, f}),
+	})
+	for _, line := range out.Log {
+		v.cfg.PluginLog.Add(f.tree.call.Caller.Tenant, f.address.Plugin, plugins.Entry{
+			At: v.cfg.Now(), Level: line.Level, Request: f.tree.call.Request,
+			Method: string(f.address.Service) + "." + string(f.address.Method), Text: line.Text,
+		})
+	}
+	if err != nil {
+		return out, ended(ctx, fmt.Errorf("call %s of %s: %w", export, f.address.Plugin, err))
+	}
+	return out, nil
+}
+
+func pluginTimeout(m abi.Manifest) time.Duration {
+	text := abi.DefaultTimeout
+	if m.Limits != nil && m.Limits.Timeout != "" {
+		text = m.Limits.Timeout
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil { // admission checked it
+		d, _ = time.ParseDuration(abi.DefaultTimeout)
+	}
+	return d
+}
+
+// checkOutput holds what a guest wrote against the method's output schema.
+func checkOutput(m *plugins.Method, out []byte) (any, error) {
+	fail := func(msg string) error { return carrel.Fail("invoke.handler", abi.GuestFailed, msg) }
+	if m.Output == nil {
+		if !utf8.Valid(out) {
+			return nil, fail("the plugin's output is not valid UTF-8")
+		}
+		return string(out), nil
+	}
+	value, err := strictjson.Value(out, strictjson.DefaultDepth)
+	if err != nil {
+		return nil, fail("the plugin's output is not JSON, though its manifest says so")
+	}
+	if err := m.Output.Validate(value, len(out)); err != nil {
+		return nil, fail("the plugin's output does not match its manifest's output schema: " + faultsOf(err))
+	}
+	return json.RawMessage(out), nil
+}
+
+// faultsOf lists the faults of a validation in one line.
+func faultsOf(err error) string {
+	var parts []string
+	for _, f := range errorFaults(err) {
+		parts = append(parts, f.Pointer+": "+f.Message)
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,233 @@
+package scope
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
+)
+
+// Session is the ambient session of an invocation: a WebSocket's own, or an
+// HTTP session that was entered.
+type Session struct {
+	r  *Registry
+	in store.ScopeInstance
+}
+
+// ID returns the session's id.
+func (s *Session) ID() carrel.SessionID { return carrel.SessionID(s.in.ID) }
+
+// NewSession is what a client asks for. Zero TTLs are the registry's defaults.
+type NewSession struct {
+	Owner    carrel.Caller
+	IdleTTL  time.Duration
+	MaxTTL   time.Duration
+	Metadata []byte // JSON
+}
+
+// SessionLimits bound HTTP sessions.
+type SessionLimits struct {
+	Sessions    int           // open at once, of one tenant
+	DefaultIdle time.Duration // where a client asks for none
+	DefaultMax  time.Duration
+	MostIdle    time.Duration // that a client may ask for
+	MostMax     time.Duration
+}
+
+func (r *Registry) newSessionID() carrel.SessionID { return carrel.SessionID("ses_" + r.cfg.NewID()) }
+
+// OpenSession opens an HTTP session. Errors: limit_exceeded for a TTL above
+// the limits, quota_exceeded, and the store's.
+func (r *Registry) OpenSession(ctx context.Context, n NewSession) (store.Session, error) {
+	l := r.cfg.Sessions
+	idle, err := ttl(n.IdleTTL, l.DefaultIdle, l.MostIdle, "sessionIdleTtl")
+	if err != nil {
+		return store.Session{}, err
+	}
+	longest, err := ttl(n.MaxTTL, l.DefaultMax, l.MostMax, "sessionMaxTtl")
+	if err != nil {
+		return store.Session{}, err
+	}
+	now := r.cfg.Now().UTC().Truncate(time.Microsecond)
+	s := store.Session{
+		ID: r.newSessionID(), Tenant: n.Owner.Tenant, Owner: store.Toucher{Key: n.Owner.Key, Subject: n.Owner.Subject},
+		IdleTTL: idle, MaxTTL: longest, Metadata: n.Metadata, CreatedAt: now, LastUsedAt: now,
+	}
+	if err := r.cfg.Store.CreateSession(ctx, s, l.Sessions); err != nil {
+		return store.Session{}, fmt.Errorf("create session: %w", err)
+	}
+	return s, nil
+}
+
+func ttl(asked, otherwise, most time.Duration, limit string) (time.Duration, error) {
+	if asked == 0 {
+		return otherwise, nil
+	}
+	if asked > most {
+		return 0, carrel.FailLimit("scope.OpenSession", abi.LimitExceeded, limit, fmt.Sprintf(
+			"a session may ask for at most %v; the host's operator can raise `limits.%s`", most, limit))
+	}
+	return asked, nil
+}
+
+// OpenSocket opens the session that a WebSocket is. Whoever opened it closes
+// it with Session.Close.
+func (r *Registry) OpenSocket(ctx context.Context, t carrel.TenantID) (*Session, error) {
+	in := store.ScopeInstance{
+		ID: carrel.ScopeID(r.newSessionID()), Tenant: t, Scope: carrel.ScopeSession,
+		Node: r.cfg.Node, OpenedAt: r.cfg.Now(),
+	}
+	if err := r.cfg.Store.OpenSession(ctx, in); err != nil {
+		return nil, fmt.Errorf("open session: %w", err)
+	}
+	return &Session{r, in}, nil
+}
+
+// Close closes a WebSocket's own session and evicts what was touched in it,
+// also if ctx has ended.
+func (s *Session) Close(ctx context.Context) Closed {
+	return s.r.close(ctx, s.in.ID, carrel.ReasonScopeClosed)
+}
+
+// Find returns a session that the caller may use, open or not: its owner's,
+// and for list and close any of the tenant's owner. Others are not_found. One
+// whose TTL has passed is closed first.
+func (r *Registry) Find(ctx context.Context, who carrel.Caller, id carrel.SessionID) (store.Session, error) {
+	by := &store.Toucher{Key: who.Key, Subject: who.Subject}
+	if who.Role == carrel.RoleOwner {
+		by = nil
+	}
+	return r.find(ctx, who.Tenant, id, by)
+}
+
+func (r *Registry) find(ctx context.Context, t carrel.TenantID, id carrel.SessionID, by *store.Toucher) (store.Session, error) {
+	s, err := r.cfg.Store.Session(ctx, t, id, by)
+	if err != nil {
+		return store.Session{}, fmt.Errorf("find session: %w", err)
+	}
+	r.mu.Lock()
+	over := s.ClosedAt.IsZero() && r.expired(s)
+	r.mu.Unlock()
+	if !over {
+		return s, nil
+	}
+	if closed := r.close(ctx, carrel.ScopeID(id), carrel.ReasonExpired); closed.Pending {
+		s.ClosedAt, s.Reason = r.cfg.Now(), carrel.ReasonExpired // for this caller it is
+		return s, nil
+	}
+	if s, err = r.cfg.Store.Session(ctx, t, id, by); err != nil {
+		return store.Session{}, fmt.Errorf("find session: %w", err)
+	}
+	return s, nil
+}
+
+// expired judges a session's TTLs. One with an invocation in flight is not
+// idle; its max TTL cuts it all the same. r.mu must be held.
+func (r *Registry) expired(s store.Session) bool {
+	now := r.cfg.Now()
+	return now.Sub(s.CreatedAt) >= s.MaxTTL || now.Sub(s.LastUsedAt) >= s.IdleTTL && r.inUse[s.ID] == 0
+}
+
+// begin counts a use of a session, unless its time has passed.
+func (r *Registry) begin(s store.Session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.expired(s) {
+		return false
+	}
+	r.inUse[s.ID]++
+	return true
+}
+
+func (r *Registry) end(id carrel.SessionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inUse[id]--; r.inUse[id] == 0 {
+		delete(r.inUse, id)
+	}
+}
+
+// Enter makes an HTTP session the ambient one of an invocation, which calls
+// leave at its end. Only the session's owner may, to others it is not_found;
+// closed or expired it is session_closed.
+func (r *Registry) Enter(ctx context.Context, who carrel.Caller, id carrel.SessionID) (s *Session, leave func(), err error) {
+	row, err := r.find(ctx, who.Tenant, id, &store.Toucher{Key: who.Key, Subject: who.Subject})
+	if err != nil {
+		return nil, nil, err
+	}
+	if !row.ClosedAt.IsZero() || !r.begin(row) {
+		return nil, nil, carrel.Fail("scope.Enter", abi.SessionClosed, "the session is closed, or its time has passed; open another")
+	}
+	if err := r.cfg.Store.UseSession(ctx, who.Tenant, id, r.cfg.Now()); err != nil {
+		r.end(id)
+		return nil, nil, fmt.Errorf("use session: %w", err)
+	}
+	in := store.ScopeInstance{ID: carrel.ScopeID(id), Tenant: who.Tenant, Scope: carrel.ScopeSession}
+	return &Session{r, in}, func() {
+		defer r.end(id)
+		// Its idle time begins now. If that cannot be written it began earlier.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
+		defer cancel()
+		if err := r.cfg.Store.UseSession(ctx, who.Tenant, id, r.cfg.Now()); err != nil {
+			r.cfg.Log.Debug("end of use not noted", "session", id, "err", err)
+		}
+	}, nil
+}
+
+// CloseSession closes a session that the caller may close, and returns it with
+// what ended with it; a session that is closed already the same way again.
+func (r *Registry) CloseSession(ctx context.Context, who carrel.Caller, id carrel.SessionID) (store.Session, Closed, error) {
+	s, err := r.Find(ctx, who, id)
+	if err != nil || !s.ClosedAt.IsZero() {
+		return s, Closed{Evicted: s.Evicted}, err
+	}
+	return s, r.close(ctx, carrel.ScopeID(id), carrel.ReasonScopeClosed), nil
+}
+
+// Sessions lists the open sessions that the caller may see: its own, and all
+// of the tenant for its owner.
+func (r *Registry) Sessions(ctx context.Context, who carrel.Caller, after carrel.SessionID, limit int) ([]store.Session, error) {
+	by := &store.Toucher{Key: who.Key, Subject: who.Subject}
+	if who.Role == carrel.RoleOwner {
+		by = nil
+	}
+	rows, err := r.cfg.Store.ListSessions(ctx, who.Tenant, by, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(rows, r.expired), nil
+}
+
+// sweep closes the sessions whose time has passed and forgets those that were
+// closed long ago.
+func (r *Registry) sweep(ctx context.Context) error {
+	now := r.cfg.Now()
+	for {
+		rows, err := r.cfg.Store.ExpiredSessions(ctx, now, listPage)
+		if err != nil {
+			return fmt.Errorf("list expired sessions: %w", err)
+		}
+		closed := 0
+		for _, s := range rows {
+			r.mu.Lock()
+			over := r.expired(s)
+			r.mu.Unlock()
+			if over && !r.close(ctx, carrel.ScopeID(s.ID), carrel.ReasonExpired).Pending {
+				closed++
+			}
+		}
+		if closed == 0 || len(rows) < listPage { // what is left is in use
+			break
+		}
+	}
+	if _, err := r.cfg.Store.ForgetSessions(ctx, now); err != nil {
+		return fmt.Errorf("forget closed sessions: %w", err)
+	}
+	return nil
+}

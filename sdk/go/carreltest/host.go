@@ -1,0 +1,253 @@
+// Package carreltest runs the handlers of a plugin natively against a
+// simulated host: scripted models and other methods, chat memory in memory,
+// logs to look at. Nothing is compiled to WebAssembly, so a test takes as long
+// as the handler does.
+//
+// The simulation refuses what a host refuses as far as a plugin's own code can
+// tell: params and outputs that do not match their schemas, capabilities that
+// the manifest does not name, turns that are not whole. Limits of time, memory
+// and fuel, scopes that end and templates of chat methods are not simulated.
+package carreltest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	carrel "github.com/carrelhost/carrel/sdk/go"
+
+	"github.com/carrelhost/carrel/abi"
+)
+
+// Method answers calls of one method in place of the real one: output is the
+// method's, encoded as JSON. An error of type *carrel.Refusal is what the
+// caller sees; any other is a failure of the called method.
+type Method func(args json.RawMessage) (output any, err error)
+
+// Model answers model calls. An error is handled as Method's are.
+type Model func(p carrel.Prompt) (carrel.Answer, error)
+
+// Host simulates a host of one plugin. Its fields may be set between calls.
+// Chat memory, logs and the rest stay from call to call; variables of the
+// plugin do, too, which is not so on a real host. A Host is not safe for
+// concurrent use.
+type Host struct {
+	Info     carrel.Info       // what Context.Info answers
+	Config   any               // what Context.Config decodes
+	Deadline time.Time         // of calls; zero = a minute from now
+	Model    Model             // nil refuses
+	Methods  map[string]Method // by address; the plugin's own handlers run if they are not here
+
+	Logs    []Line          // what was logged
+	Emitted []Emitted       // what was streamed
+	Asked   []Asked         // every operation that the plugin asked for, in order
+	memory  memory          // chat memory
+	random  *rand.ChaCha8   // the same in every test
+	plugin  carrel.Plugin   // under test
+	methods []abi.Service   // as the manifest declares them
+	allowed []string        // capabilities.call
+	models  map[string]bool // aliases that the manifest names
+	ids     *abi.DefaultMemoryID
+}
+
+// Line is a line of the log.
+type Line struct {
+	Level int // 0 debug, 1 info, 2 warning, 3 error
+	Text  string
+}
+
+// Emitted is something that was streamed to the client.
+type Emitted struct {
+	Kind carrel.EmitKind
+	Data string
+}
+
+// Asked is an operation that was asked for.
+type Asked struct {
+	Op      abi.Op
+	Request json.RawMessage
+}
+
+// New returns a host for a plugin. Its error is that of Plugin.Manifest.
+func New(p carrel.Plugin) (*Host, error) {
+	raw, err := p.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	var m abi.Manifest
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, fmt.Errorf("decode the manifest: %w", err)
+	}
+	h := &Host{
+		Info: carrel.Info{
+			Tenant: "test", Plugin: p.Name, Version: p.Version, RequestID: "req-1", InvocationID: "inv-1",
+		},
+		Methods: map[string]Method{},
+		plugin:  p, methods: m.Services, allowed: m.Capabilities.Call, ids: m.DefaultMemoryID,
+		random: rand.NewChaCha8([32]byte{}),
+		memory: newMemory(),
+		models: map[string]bool{},
+	}
+	for _, alias := range m.Capabilities.Models {
+		h.models[alias] = true
+	}
+	for _, s := range m.Services {
+		for _, method := range s.Methods {
+			if method.Kind == abi.KindChat {
+				h.models[alias(method.Model)] = true
+			}
+		}
+	}
+	return h, nil
+}
+
+func alias(model string) string {
+	if model == "" {
+		return "default"
+	}
+	return model
+}
+
+// Answers returns a method that answers calls with the outputs in order, and
+// refuses once they are used up.
+func Answers(outputs ...any) Method {
+	return func(json.RawMessage) (any, error) {
+		if len(outputs) == 0 {
+			return nil, &carrel.Refusal{Op: string(abi.OpInvoke), Errno: abi.EIO, Message: "the scripted answers are used up"}
+		}
+		next := outputs[0]
+		outputs = outputs[1:]
+		return next, nil
+	}
+}
+
+// Texts returns a model that answers with the texts in order, and refuses once
+// they are used up.
+func Texts(texts ...string) Model {
+	return func(p carrel.Prompt) (carrel.Answer, error) {
+		if len(texts) == 0 {
+			return carrel.Answer{}, &carrel.Refusal{
+				Op: string(abi.OpModelGenerate), Errno: abi.EIO, Code: abi.ModelFailed.String(), Message: "the scripted answers are used up",
+			}
+		}
+		next := texts[0]
+		texts = texts[1:]
+		return carrel.Answer{Text: next, FinishReason: "stop", Model: alias(p.Model)}, nil
+	}
+}
+
+// Call calls a handler, named Service.method, or by its method's name alone if
+// no other service has one of that name. params is the params object, a value
+// that is encoded to it, a json.RawMessage with it, or nil for {}. The result
+// is the output: text, or JSON.
+//
+// A failure of the handler is a *carrel.Error, as the caller would see it.
+// Other errors say that the call would not reach the handler, or that a host
+// would refuse its output.
+func (h *Host) Call(method string, params any) ([]byte, error) {
+	m, err := h.handler(method)
+	if err != nil {
+		return nil, err
+	}
+	return h.run(m, params, 0)
+}
+
+// Call calls a handler as Host.Call does and decodes its output; Out is string
+// for text.
+func Call[Out any](h *Host, method string, params any) (Out, error) {
+	var out Out
+	m, err := h.handler(method)
+	if err != nil {
+		return out, err
+	}
+	b, err := h.run(m, params, 0)
+	if err != nil {
+		return out, err
+	}
+	if isText(m) {
+		if b, err = json.Marshal(string(b)); err != nil {
+			return out, err
+		}
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return out, fmt.Errorf("decode the output of %s: %w", method, err)
+	}
+	return out, nil
+}
+
+// DefaultMemoryID runs the plugin's own provider of default memory ids.
+func (h *Host) DefaultMemoryID() (string, error) {
+	if h.ids == nil || h.ids.Export == "" {
+		return "", fmt.Errorf("the plugin %s has no provider of default memory ids that is code", h.plugin.Name)
+	}
+	c := &call{host: h, input: []byte("{}")}
+	if err := c.run(h.ids.Export); err != nil {
+		return "", err
+	}
+	return string(c.output), nil
+}
+
+// run calls a handler with params that it checks, and checks the output.
+func (h *Host) run(m abi.Method, params any, depth int) ([]byte, error) {
+	if params == nil {
+		params = struct{}{}
+	}
+	input, err := json.Marshal(params)
+	if err != nil {
+		return nil, fmt.Errorf("encode the params: %w", err)
+	}
+	if err := check(m.Params, input); err != nil {
+		return nil, fmt.Errorf("the params of %s do not match its schema: %w", m.Name, err)
+	}
+	c := &call{host: h, input: input, depth: depth}
+	if err := c.run(m.Export); err != nil {
+		return nil, err
+	}
+	if !isText(m) {
+		if err := check(m.Output, c.output); err != nil {
+			return nil, fmt.Errorf("the output of %s does not match its schema: %w", m.Name, err)
+		}
+	}
+	return c.output, nil
+}
+
+func isText(m abi.Method) bool { return string(m.Output) == `{"type":"string"}` }
+
+// find returns a method by Service.method.
+func (h *Host) find(name string) (abi.Method, bool) {
+	for _, s := range h.methods {
+		for _, m := range s.Methods {
+			if s.Name+"."+m.Name == name {
+				return m, true
+			}
+		}
+	}
+	return abi.Method{}, false
+}
+
+func (h *Host) handler(name string) (abi.Method, error) {
+	m, ok := h.find(name)
+	if !ok {
+		var found []string
+		for _, s := range h.methods {
+			for _, candidate := range s.Methods {
+				if candidate.Name == name {
+					m, found = candidate, append(found, s.Name+"."+name)
+				}
+			}
+		}
+		switch len(found) {
+		case 0:
+			return m, fmt.Errorf("the plugin %s has no method %q", h.plugin.Name, name)
+		case 1:
+		default:
+			return m, fmt.Errorf("several services have a method %q; name one of %s", name, strings.Join(found, ", "))
+		}
+	}
+	if m.Kind != abi.KindHandler {
+		return m, fmt.Errorf("%s is a chat method: it has no code that could be called here", name)
+	}
+	return m, nil
+}
