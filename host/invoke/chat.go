@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/carrelhost/carrel"
@@ -15,9 +16,9 @@ import (
 
 // chat runs a chat method: the order of its steps is that of the memory
 // contract, "One invocation of a chat method".
-func (v *Invoker) chat(ctx context.Context, request *scope.Request, running plugins.Running, m *plugins.Method, c Call) (Result, error) {
+func (v *Invoker) chat(ctx context.Context, q *request, running plugins.Running, m *plugins.Method, c Call) (Result, error) {
 	key, err := memory.Resolve(
-		memory.Ambient{Caller: c.Caller, Request: request.ID(), Header: c.Header},
+		memory.Ambient{Caller: c.Caller, Request: q.ID(), Header: c.Header},
 		memory.Target{
 			Plugin: c.Address.Plugin, Service: m.Service, Method: c.Address.Method, Scope: m.Scope,
 			IDParam: m.Spec.MemoryID, Required: m.Spec.MemoryIDRequired,
@@ -36,16 +37,14 @@ func (v *Invoker) chat(ctx context.Context, request *scope.Request, running plug
 		return Result{}, err
 	}
 
-	release, err := v.turns.acquire(ctx, key, c.RejectBusy)
-	if err != nil {
+	if q.release, err = v.turns.acquire(ctx, key, c.RejectBusy); err != nil {
 		return Result{}, err
 	}
-	defer release()
 	use := scope.Use{
 		Key: key, Plugin: c.Address.Plugin, Service: m.Scope, Application: running.Application,
 		By: store.Toucher{Key: c.Caller.Key, Subject: c.Caller.Subject},
 	}
-	if err := request.Touch(ctx, use); err != nil {
+	if err := q.Touch(ctx, use); err != nil {
 		return Result{}, fmt.Errorf("touch: %w", err)
 	}
 	view, err := v.cfg.Histories.View(ctx, key, m.Spec.Window.Max)
@@ -71,13 +70,26 @@ func (v *Invoker) chat(ctx context.Context, request *scope.Request, running plug
 	// during a commit must not leave anybody in doubt about it.
 	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.cfg.Limits.CommitTimeout)
 	defer cancel()
-	if err := request.Commit(commit, use, view.Generation, change, turn); err != nil {
-		return Result{}, fmt.Errorf("commit: %w", err)
+	if err := q.Commit(commit, use, view.Generation, change, turn); err != nil {
+		return Result{}, v.commitFailed(commit, err)
 	}
 	return Result{
 		ID: v.cfg.NewID(), Output: answer.Text, MemoryID: key.ID,
 		Model: answer.Model, FinishReason: answer.FinishReason, Usage: answer.Usage,
 	}, nil
+}
+
+// commitFailed says of a commit that took too long, and of no other, that
+// nobody knows what became of it.
+func (v *Invoker) commitFailed(commit context.Context, err error) error {
+	if commit.Err() == nil || !errors.Is(err, commit.Err()) {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return &carrel.Error{
+		Op: "invoke.commit", Code: abi.Timeout, Limit: "commitTimeout", Err: err,
+		Msg: fmt.Sprintf("the store did not confirm the turn within %v, so it may be stored or not; read the history before a retry",
+			v.cfg.Limits.CommitTimeout),
+	}
 }
 
 // render returns a call's system message, "" if none is declared, and its

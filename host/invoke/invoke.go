@@ -110,7 +110,7 @@ type Result struct {
 // Errors, besides those of the pipeline: forbidden if the caller's role may
 // not invoke, draining, overloaded, quota_exceeded, limit_exceeded for a
 // Timeout above the limit.
-func (v *Invoker) Run(ctx context.Context, c Call) (Result, scope.Closed, error) {
+func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.Closed, err error) {
 	const op = "invoke.Run"
 	if !c.Caller.MayInvoke() {
 		return Result{}, scope.Closed{}, carrel.Fail(op, abi.Forbidden,
@@ -132,18 +132,37 @@ func (v *Invoker) Run(ctx context.Context, c Call) (Result, scope.Closed, error)
 		fmt.Sprintf("the request did not end within %v; nothing of it was stored", c.Timeout)))
 	defer cancel()
 
-	request := v.cfg.Scopes.Begin(c.Caller.Tenant, c.Request)
-	result, err := v.invoke(ctx, request, c)
-	closed := request.Close(ctx)
-	if err != nil {
+	q := &request{Request: v.cfg.Scopes.Begin(c.Caller.Tenant, c.Request)}
+	// Deferred, so that a panic, which the edge survives, leaves no history
+	// behind until the next start.
+	defer func() { closed = q.end(ctx) }()
+	if result, err = v.invoke(ctx, q, c); err != nil {
 		return Result{}, closed, ended(ctx, err)
 	}
 	return result, closed, nil
 }
 
-// ended gives an error that the end of ctx caused the code of that end.
+// request is one outermost request: its scope, and the turn that it holds
+// until the scope has closed.
+type request struct {
+	*scope.Request
+	release func() // the turn's; nil as long as none was taken
+}
+
+// end closes the scope and then lets the turn go: whoever gets it next must
+// not build upon a history that is about to be evicted.
+func (q *request) end(ctx context.Context) scope.Closed {
+	if q.release != nil {
+		defer q.release()
+	}
+	return q.Close(ctx)
+}
+
+// ended gives an error that the end of ctx caused the code of that end. One
+// that has a code already keeps it.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+	if _, known := errors.AsType[*carrel.Error](err); known || ctx.Err() == nil ||
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	if cause, ok := errors.AsType[*carrel.Error](context.Cause(ctx)); ok {
@@ -155,7 +174,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 // invoke finds the method and runs it inside the request's scope.
-func (v *Invoker) invoke(ctx context.Context, request *scope.Request, c Call) (Result, error) {
+func (v *Invoker) invoke(ctx context.Context, q *request, c Call) (Result, error) {
 	running, err := v.cfg.Catalog.Running(ctx, c.Caller.Tenant, c.Address.Plugin, c.Address.Version)
 	if err != nil {
 		return Result{}, err
@@ -164,7 +183,7 @@ func (v *Invoker) invoke(ctx context.Context, request *scope.Request, c Call) (R
 	if !ok {
 		return Result{}, carrel.FailNotFound("invoke.invoke")
 	}
-	return v.chat(ctx, request, running, m, c)
+	return v.chat(ctx, q, running, m, c)
 }
 
 // Drain refuses new requests from now on, waits for those that run until ctx
