@@ -185,9 +185,10 @@ func withQuery(path string, q url.Values) string {
 	return path + "?" + q.Encode()
 }
 
-// All reads every page of a list, and at most most items (an error past that).
+// All reads every page of a list, and no more than most items (an error past that).
+// A list without items is empty, not nil.
 func All[T any](most int, page func(ListOptions) (Page[T], error)) ([]T, error) {
-	var out []T
+	out := []T{}
 	o := ListOptions{Limit: 1000}
 	for {
 		p, err := page(o)

@@ -3,9 +3,11 @@ package host
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,25 +127,28 @@ func (c Config) Validate() error {
 	if c.Store != StoreSQLite && c.Store != StoreMemory {
 		fault("store", "it is %q and must be sqlite or memory; others are not supported by this host yet", redact(c.Store))
 	}
-	for name, p := range c.Providers {
-		errs = append(errs, p.validate("providers."+name, name)...)
+	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+		errs = append(errs, c.Providers[name].validate("providers."+name, name)...)
 	}
-	for alias, m := range c.Models {
-		errs = append(errs, m.validate("models."+alias, alias, c.Providers)...)
+	for _, alias := range slices.Sorted(maps.Keys(c.Models)) {
+		errs = append(errs, c.Models[alias].validate("models."+alias, alias, c.Providers)...)
 	}
 	if len(c.Models) > 0 {
 		if _, ok := c.Models["default"]; !ok {
 			fault("models.default", "it is missing; plugins that name no model use it")
 		}
 	}
-	for path, n := range c.Limits.all() {
-		if n <= 0 {
-			fault("limits."+path, "it must be positive")
+	limits := c.Limits.all()
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		if limits[name] <= 0 {
+			fault("limits."+name, "it must be positive")
 		}
 	}
-	for path, key := range map[string]string{"CARREL_ADMIN_KEY": c.AdminKey, "CARREL_OWNER_KEY": c.OwnerKey} {
-		if key != "" && tenant.CheckSecret(key) != nil {
-			fault(path, "a key is %d to %d printable ASCII characters without spaces", tenant.MinSecretBytes, tenant.MaxSecretBytes)
+	for _, preset := range []struct{ variable, key string }{
+		{"CARREL_ADMIN_KEY", c.AdminKey}, {"CARREL_OWNER_KEY", c.OwnerKey},
+	} {
+		if preset.key != "" && tenant.CheckSecret(preset.key) != nil {
+			fault(preset.variable, "a key is %d to %d printable ASCII characters without spaces", tenant.MinSecretBytes, tenant.MaxSecretBytes)
 		}
 	}
 	return errors.Join(errs...)

@@ -92,9 +92,7 @@ func TestCallsThatWaitForATurnAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 		var outcomes []<-chan testenv.Outcome
 		want := []string{"system:S", "user:U0", "assistant:A1"}
 		for n := 1; n <= waiters; n++ {
-			outcomes = append(outcomes, acme.With("Carrel-On-Conflict", "wait").
-				Begin(t.Context(), wideChat, "id", "1", "msg", fmt.Sprintf("U%d", n)))
-			waitForWaiters(t, acme, n, waiters)
+			outcomes = append(outcomes, queue(t, acme, n, waiters))
 			want = append(want, fmt.Sprintf("user:U%d", n), fmt.Sprintf("assistant:A%d", n+1))
 		}
 		call.Release()
@@ -106,16 +104,23 @@ func TestCallsThatWaitForATurnAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	})
 }
 
-// waitForWaiters returns when n calls wait for the turn of the memory id 1,
-// of which most may: as soon as not all of most-n+1 further ones find room.
-func waitForWaiters(t *testing.T, a *testenv.Actor, n, most int) {
+// queue begins a call for the memory id 1, whose turn is taken, and returns
+// when it waits as the n-th, of which most may. That is known as soon as not
+// all of most-n+1 further calls find room, too. If they come first, the call
+// itself finds none and is begun again.
+func queue(t *testing.T, a *testenv.Actor, n, most int) <-chan testenv.Outcome {
 	t.Helper()
-	probe := a.With("Carrel-Timeout", "100ms")
-	for full := false; !full; {
+	begin := func() <-chan testenv.Outcome {
+		return a.With("Carrel-On-Conflict", "wait").Begin(t.Context(), wideChat, "id", "1", "msg", fmt.Sprintf("U%d", n))
+	}
+	probe := a.With("Carrel-Timeout", "50ms")
+	call := begin()
+	for {
 		var probes []<-chan testenv.Outcome
 		for range most - n + 1 {
 			probes = append(probes, probe.Begin(t.Context(), wideChat, "id", "1", "msg", "probe"))
 		}
+		full := false
 		for _, o := range probes {
 			switch err := (<-o).Err; testenv.CodeOf(err) {
 			case abi.MemoryBusy:
@@ -124,6 +129,15 @@ func waitForWaiters(t *testing.T, a *testenv.Actor, n, most int) {
 			default:
 				t.Fatalf("a call that found the turn taken: %v", err)
 			}
+		}
+		if full {
+			return call
+		}
+		select {
+		case o := <-call:
+			a.WantCode(abi.MemoryBusy).Check("a call that found no room", o)
+			call = begin()
+		default:
 		}
 	}
 }

@@ -81,7 +81,8 @@ type Uploaded struct {
 
 // Upload admits a module and keeps it as a version, the same bytes as the
 // same version. What is refused changes nothing. Errors are those of Admit,
-// and quota_exceeded.
+// limit_exceeded if the manifest is too large once its defaults are written
+// out, and quota_exceeded.
 func (c *Catalog) Upload(ctx context.Context, u Upload) (Uploaded, error) {
 	a, err := c.cfg.Admit(ctx, u.Module)
 	if err != nil {
@@ -90,6 +91,11 @@ func (c *Catalog) Upload(ctx context.Context, u Upload) (Uploaded, error) {
 	manifest, err := EncodeManifest(a.Manifest)
 	if err != nil {
 		return Uploaded{}, fmt.Errorf("encode manifest: %w", err)
+	}
+	if len(manifest) > abi.MaxManifestBytes { // what is stored must load again
+		return Uploaded{}, carrel.FailLimit("plugins.Upload", abi.LimitExceeded, "manifestBytes", fmt.Sprintf(
+			"with its defaults written out the manifest is %d bytes, at most %d are allowed (limit manifestBytes); "+
+				"shorten the texts or declare fewer methods", len(manifest), abi.MaxManifestBytes))
 	}
 	report, err := json.Marshal(a.Report)
 	if err != nil {
@@ -141,7 +147,7 @@ func (c *Catalog) Rollback(ctx context.Context, t carrel.TenantID, p carrel.Plug
 	if err != nil {
 		return store.Plugin{}, fmt.Errorf("find plugin: %w", err)
 	}
-	if now.Previous == (carrel.Digest{}) {
+	if now.Previous == (carrel.Digest{}) || now.Previous == now.Active { // deactivated and activated again
 		return store.Plugin{}, carrel.Fail("plugins.Rollback", abi.BadRequest,
 			"there is no version to roll back to: none was active before this one, or it was deleted")
 	}

@@ -51,6 +51,9 @@ func newCallCommand(e env) *cobra.Command {
 				if m.Memory.Param == "" {
 					return usageError{fmt.Errorf("%s takes no memory id", address)}
 				}
+				if _, twice := params[m.Memory.Param]; twice {
+					return usageError{fmt.Errorf("--memory is the param %s, which is given too", m.Memory.Param)}
+				}
 				params[m.Memory.Param] = memory
 			}
 			out, err := cl.Invoke(c.Context(), address, version, params, opts)
@@ -71,7 +74,7 @@ func newCallCommand(e env) *cobra.Command {
 	f.StringArrayVarP(&headers, "header", "H", nil, "a request header, NAME: VALUE")
 	f.StringVar(&opts.Timeout, "timeout", "", "give up after this long, such as 20s")
 	f.BoolVar(&opts.RejectBusy, "no-wait", false, "fail instead of waiting for another turn of the memory id")
-	f.StringVar(&n.subject, "subject", "", "the end user that the call is for (the key must allow it)")
+	n.subjectFlag(c)
 	return c
 }
 

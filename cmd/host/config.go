@@ -1,11 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	envconfig "github.com/caarlos0/env/v11"
@@ -34,54 +36,55 @@ func (s *settings) flags(c *cobra.Command) {
 }
 
 // load returns the configuration: defaults, overridden by the file, by
-// CARREL_* variables, by flags. Every fault is reported at once.
+// CARREL_* variables, by flags. Every fault of all of them is reported at once.
 func (s *settings) load(e env) (host.Config, error) {
 	cfg := host.DefaultConfig()
+	var faults []error
 	if s.file != "" {
 		b, err := os.ReadFile(s.file)
 		if err != nil {
 			return cfg, fmt.Errorf("read configuration: %w", err)
 		}
-		if err := decodeYAML(b, &cfg); err != nil {
-			return cfg, fmt.Errorf("%s: %w", s.file, err)
-		}
+		faults = append(faults, decodeFile(s.file, b, &cfg))
 	}
-	if err := envconfig.ParseWithOptions(&cfg, envconfig.Options{Prefix: "CARREL_", Environment: e.vars}); err != nil {
-		return cfg, fmt.Errorf("CARREL_ variables: %w", err)
-	}
+	faults = append(faults, fromVariables(&cfg, e))
 	cfg.Listen = first(s.listen, cfg.Listen)
 	cfg.AdminListen = first(s.adminListen, cfg.AdminListen)
 	cfg.Data = first(s.data, cfg.Data)
 	cfg.Store = first(s.store, cfg.Store)
-	if err := fillKeys(cfg.Providers, e); err != nil {
-		return cfg, err
-	}
-	return cfg, nil
+	faults = append(faults, fillKeys(cfg.Providers, e), cfg.Validate())
+	return cfg, errors.Join(faults...)
 }
 
-// decodeYAML reads a configuration file strictly: a setting that this host
-// does not have is a fault, with its line.
-func decodeYAML(b []byte, cfg *host.Config) error {
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
-	err := dec.Decode(cfg)
-	if errors.Is(err, io.EOF) {
-		return nil // an empty file
-	}
+// fromVariables overrides settings by CARREL_* variables, one after the other,
+// so that each fault names its variable.
+func fromVariables(cfg *host.Config, e env) error {
+	const prefix = "CARREL_"
+	known, err := envconfig.GetFieldParamsWithOptions(cfg, envconfig.Options{Prefix: prefix})
 	if err != nil {
-		text := strings.ReplaceAll(err.Error(), " in type host.", " is no setting of this host, or not supported by it yet, under ")
-		return errors.New(text)
+		return fmt.Errorf("%s variables: %w", prefix, err)
 	}
-	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return errors.New("the file holds more than one YAML document")
+	var faults []error
+	for _, k := range known {
+		if e.vars[k.Key] == "" {
+			continue
+		}
+		err := envconfig.ParseWithOptions(cfg, envconfig.Options{Prefix: prefix, Environment: map[string]string{k.Key: e.vars[k.Key]}})
+		if parse, ok := errors.AsType[envconfig.ParseError](err); ok {
+			err = parse.Err
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", k.Key, err))
+		}
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 // fillKeys replaces env:NAME by the variable's value.
 func fillKeys(providers map[string]host.Provider, e env) error {
 	var errs []error
-	for name, p := range providers {
+	for _, name := range slices.Sorted(maps.Keys(providers)) {
+		p := providers[name]
 		variable, ok := strings.CutPrefix(p.APIKey, "env:")
 		if !ok {
 			continue
@@ -101,13 +104,24 @@ func printConfig(w io.Writer, cfg host.Config) error {
 		if p.APIKey != "" {
 			p.APIKey = "(secret)"
 		}
+		p.BaseURL = withoutPassword(p.BaseURL)
 		providers[name] = p
 	}
 	cfg.Providers = providers
+	cfg.Store = withoutPassword(cfg.Store)
 	enc := yaml.NewEncoder(w)
 	enc.SetIndent(2)
 	if err := enc.Encode(cfg); err != nil {
 		return fmt.Errorf("print configuration: %w", err)
 	}
 	return enc.Close()
+}
+
+// withoutPassword masks the password in a URL. What is no URL has none.
+func withoutPassword(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.User == nil {
+		return s
+	}
+	return u.Redacted()
 }

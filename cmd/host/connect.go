@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,9 +25,22 @@ type connection struct {
 }
 
 func (n *connection) flags(c *cobra.Command) {
+	n.flagsFor(c, "API key", "CARREL_KEY")
+}
+
+// adminFlags is flags for commands that use the administrator's key.
+func (n *connection) adminFlags(c *cobra.Command) {
+	n.flagsFor(c, "the administrator's key", "CARREL_ADMIN_KEY")
+}
+
+func (n *connection) flagsFor(c *cobra.Command, key, variable string) {
 	c.Flags().StringVar(&n.host, "host", "", "address of the host (CARREL_HOST; else what DATA/address says)")
-	c.Flags().StringVar(&n.key, "key", "", "API key (CARREL_KEY; else what DATA holds); better in the environment than here")
-	c.Flags().StringVar(&n.data, "data", "", "data directory of a host on this machine (CARREL_DATA; else "+host.DefaultConfig().Data+")")
+	c.Flags().StringVar(&n.key, "key", "", key+" ("+variable+"; else what DATA holds); better in the environment than here")
+	c.Flags().StringVar(&n.data, "data", "", "DATA, the data directory of a host on this machine (CARREL_DATA; else "+host.DefaultConfig().Data+")")
+}
+
+func (n *connection) subjectFlag(c *cobra.Command) {
+	c.Flags().StringVar(&n.subject, "subject", "", "the end user that this is for (the key must allow it)")
 }
 
 // client returns a client with an API key.
@@ -40,35 +55,54 @@ func (n *connection) admin() (*client.Client, error) {
 
 func (n *connection) connect(variable, preset, file string) (*client.Client, error) {
 	data := first(n.data, n.e.getenv("CARREL_DATA"), host.DefaultConfig().Data)
-	base := first(n.host, n.e.getenv("CARREL_HOST"))
-	var err error
-	if base == "" {
-		if base, err = n.read(data, "address", "--host or CARREL_HOST"); err != nil {
-			return nil, err
-		}
+	local, err := readLine(filepath.Join(data, "address"))
+	if err != nil {
+		return nil, err
 	}
-	if !strings.Contains(base, "://") {
-		base = "http://" + base
+	base := withScheme(first(n.host, n.e.getenv("CARREL_HOST"), local))
+	if base == "" {
+		return nil, fmt.Errorf("%w: there is no file %s; start a host with `carrel serve`, or name another with --host or CARREL_HOST",
+			errNoHost, filepath.Join(data, "address"))
 	}
 	key := first(n.key, n.e.getenv(variable), n.e.getenv(preset))
-	if key == "" {
-		if key, err = n.read(data, file, "--key or "+variable); err != nil {
+	// A key in a file is for the host that wrote it: no other machine gets it.
+	if key == "" && (base == local || isLoopback(base)) {
+		if key, err = readLine(filepath.Join(data, file)); err != nil {
 			return nil, err
 		}
+	}
+	if key == "" {
+		return nil, usageError{fmt.Errorf("no key for %s: give --key or %s (a key in %s is used only for a host on this machine)", base, variable, filepath.Join(data, file))}
 	}
 	return &client.Client{Base: base, Key: key, Subject: n.subject}, nil
 }
 
-func (n *connection) read(dir, name, instead string) (string, error) {
-	path := filepath.Join(dir, name)
+// readLine returns what a host's file says, or nothing if it is not there.
+func readLine(path string) (string, error) {
 	b, err := os.ReadFile(path) //nolint:gosec // a path that the user names
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", usageError{fmt.Errorf("there is no %s: give %s, or --data of a host on this machine", path, instead)}
+		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", name, err)
+		return "", fmt.Errorf("find the host: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// withScheme completes an address that a person wrote, such as localhost:8080.
+func withScheme(base string) string {
+	if base == "" || strings.Contains(base, "://") {
+		return base
+	}
+	return "http://" + base
+}
+
+func isLoopback(base string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
+	}
+	return u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
 }
 
 // first returns the first of its arguments that is not empty.

@@ -29,8 +29,13 @@ func processEnv() env {
 	}
 	return env{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, vars: vars,
-		colour: term.IsTerminal(int(os.Stdout.Fd())) && vars["NO_COLOR"] == "" && vars["TERM"] != "dumb",
+		colour: term.IsTerminal(int(os.Stdout.Fd())) && wantsColour(vars),
 	}
+}
+
+// wantsColour reports whether the environment lets a terminal have colours.
+func wantsColour(vars map[string]string) bool {
+	return vars["NO_COLOR"] == "" && vars["TERM"] != "dumb"
 }
 
 func (e env) getenv(name string) string { return e.vars[name] }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"net"
+	"fmt"
+	"net/url"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -20,6 +22,8 @@ const (
 	exitInvalid
 	exitBusy
 	exitCallFailed
+
+	exitInterrupted = 130 // what shells make of SIGINT
 )
 
 const exitHelp = `Exit codes:
@@ -31,7 +35,8 @@ const exitHelp = `Exit codes:
   5  not found
   6  the input is invalid, or over a limit
   7  busy, over a quota, or shutting down: try again later
-  8  the model or the plugin failed, or the call took too long`
+  8  the model or the plugin failed, or the call took too long
+130  interrupted by a signal before it was done`
 
 // exits is total over abi.Codes.
 var exits = map[abi.Code]int{
@@ -79,6 +84,9 @@ var exits = map[abi.Code]int{
 // errNotFound is what a command itself did not find.
 var errNotFound = errors.New("not found")
 
+// errNoHost says that a command found no address to talk to.
+var errNoHost = errors.New("no host is running here")
+
 // exitCode gives an error its exit code.
 func exitCode(err error) int {
 	if err == nil {
@@ -97,8 +105,34 @@ func exitCode(err error) int {
 	if e, ok := errors.AsType[*carrel.Error](err); ok {
 		return exits[e.Code]
 	}
-	if _, ok := errors.AsType[*net.OpError](err); ok {
+	_, noAnswer := errors.AsType[*url.Error](err) // whatever kept an HTTP request from its answer
+	switch {
+	case errors.Is(err, context.Canceled): // only a signal cancels
+		return exitInterrupted
+	case noAnswer, errors.Is(err, errNoHost):
 		return exitUnreachable
 	}
 	return exitFailed
+}
+
+// textOf is what a person is told of an error.
+func textOf(err error) string {
+	switch exitCode(err) {
+	case exitInterrupted:
+		return "interrupted"
+	case exitUnreachable:
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			return fmt.Sprintf("no host answers at %s (%v); start one with `carrel serve`, or name another with --host or CARREL_HOST", origin(e.URL), e.Err)
+		}
+	}
+	return err.Error()
+}
+
+// origin is the scheme and host of a URL.
+func origin(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return s
+	}
+	return u.Scheme + "://" + u.Host
 }

@@ -14,7 +14,7 @@ func newKeyCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "key",
 		Short: "Make API keys, with the administrator's key",
-		Args:  exactly(0),
+		Args:  onlyCommands,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newKeyCreateCommand(e))
@@ -46,7 +46,7 @@ func newKeyCreateCommand(e env) *cobra.Command {
 			})
 		},
 	}
-	n.flags(c)
+	n.adminFlags(c)
 	o.flag(c)
 	f := c.Flags()
 	f.StringVar(&k.Role, "role", "", "what the key may do: owner, publisher, caller or viewer")

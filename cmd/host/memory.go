@@ -17,7 +17,7 @@ func newMemoryCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "memory",
 		Short: "Look at chat memory and end it",
-		Args:  exactly(0),
+		Args:  onlyCommands,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newMemoryLsCommand(e), newMemoryShowCommand(e), newMemoryRmCommand(e))
@@ -56,7 +56,7 @@ func newMemoryLsCommand(e env) *cobra.Command {
 	o.flag(c)
 	c.Flags().StringVar(&f.Plugin, "plugin", "", "only of this plugin")
 	c.Flags().StringVar(&f.Prefix, "prefix", "", "only memory ids that begin so")
-	c.Flags().StringVar(&n.subject, "subject", "", "the end user to list for (the key must allow it)")
+	n.subjectFlag(c)
 	return c
 }
 
@@ -95,6 +95,7 @@ func newMemoryShowCommand(e env) *cobra.Command {
 		},
 	}
 	n.flags(c)
+	n.subjectFlag(c)
 	o.flag(c)
 	return c
 }
@@ -122,6 +123,7 @@ func newMemoryRmCommand(e env) *cobra.Command {
 		},
 	}
 	n.flags(c)
+	n.subjectFlag(c)
 	o.flag(c)
 	return c
 }

@@ -44,7 +44,7 @@ func table(w io.Writer, heading []string, rows [][]string) {
 	for _, r := range rows {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
-	t.Flush() //nolint:errcheck // a terminal that is gone needs no table
+	_ = t.Flush() // a terminal that is gone needs no table
 }
 
 // printEvicted says which histories ended.

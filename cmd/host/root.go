@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -15,7 +17,7 @@ func run(args []string, e env) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
-		fmt.Fprintln(e.stderr, "carrel:", err)
+		fmt.Fprintln(e.stderr, "carrel:", textOf(err))
 	}
 	return exitCode(err)
 }
@@ -27,12 +29,7 @@ func newRootCommand(e env) *cobra.Command {
 		Long: "Carrel hosts AI services that users upload as WebAssembly plugins, and keeps\n" +
 			"their chat memory exactly as long as the scope that it belongs to.\n\n" +
 			"First steps:  carrel demo   then   carrel serve\n\n" + exitHelp,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("there is no command %q", args[0])}
-			}
-			return nil
-		},
+		Args:          onlyCommands,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -65,8 +62,23 @@ func atLeast(n int) cobra.PositionalArgs { return wrapArgs(cobra.MinimumNArgs(n)
 func wrapArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return usageError{err}
+			return usageError{fmt.Errorf("%w\nusage: %s", err, c.UseLine())}
 		}
 		return nil
 	}
+}
+
+// onlyCommands is for a command that only has commands below it: an argument
+// is one that does not exist.
+func onlyCommands(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	const typos = 2
+	c.SuggestionsMinimumDistance = typos
+	text := fmt.Sprintf("there is no command %q", c.CommandPath()+" "+args[0])
+	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+		text += "; did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return usageError{errors.New(text)}
 }

@@ -25,11 +25,11 @@ func newServeCommand(e env) *cobra.Command {
 		Args: exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := s.load(e)
+			if show {
+				return errors.Join(printConfig(e.stdout, cfg), err)
+			}
 			if err != nil {
 				return err
-			}
-			if show {
-				return errors.Join(printConfig(e.stdout, cfg), cfg.Validate())
 			}
 			log, err := newLog(e.stderr, format)
 			if err != nil {

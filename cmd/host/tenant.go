@@ -14,7 +14,7 @@ func newTenantCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tenant",
 		Short: "Make and list tenants, with the administrator's key",
-		Args:  exactly(0),
+		Args:  onlyCommands,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newTenantCreateCommand(e), newTenantLsCommand(e))
@@ -41,7 +41,7 @@ func newTenantCreateCommand(e env) *cobra.Command {
 			})
 		},
 	}
-	n.flags(c)
+	n.adminFlags(c)
 	o.flag(c)
 	return c
 }
@@ -72,7 +72,7 @@ func newTenantLsCommand(e env) *cobra.Command {
 			})
 		},
 	}
-	n.flags(c)
+	n.adminFlags(c)
 	o.flag(c)
 	return c
 }

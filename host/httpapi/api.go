@@ -91,9 +91,7 @@ type Route struct{ Method, Path string }
 func Routes() []Route {
 	var out []Route
 	for _, r := range new(API).router(true).Routes() {
-		if r.Method != echo.RouteNotFound { // a group's own answer to what is not there
-			out = append(out, Route{r.Method, r.Path})
-		}
+		out = append(out, Route{r.Method, r.Path})
 	}
 	slices.SortFunc(out, func(a, b Route) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
@@ -105,6 +103,8 @@ func Routes() []Route {
 // well.
 func (a *API) Handler(admin bool) http.Handler { return a.router(admin) }
 
+// router has no middleware on groups: Echo would answer their methods that are
+// not there with not_found instead of method_not_allowed.
 func (a *API) router(admin bool) *echo.Echo {
 	e := a.echo()
 	e.GET("/livez", a.live)
@@ -112,28 +112,31 @@ func (a *API) router(admin bool) *echo.Echo {
 	e.GET("/version", a.version)
 	e.GET("/api/v1/openapi.json", a.openAPI)
 
-	v1 := e.Group("/api/v1", refuseHeaders, a.authenticated)
+	v1 := e.Group("/api/v1")
+	using := []echo.MiddlewareFunc{refuseHeaders, a.authenticated}
+	changing := slices.Concat(using, []echo.MiddlewareFunc{publishing})
+	reading := slices.Concat(using, []echo.MiddlewareFunc{inspecting})
 	const method = "/plugins/:plugin/services/:service/:method"
-	v1.GET(method, a.describe)
-	v1.POST(method, a.invoke)
+	v1.GET(method, a.describe, using...)
+	v1.POST(method, a.invoke, using...)
 
-	v1.POST("/plugins", a.upload, publishing)
-	v1.GET("/plugins", a.listPlugins)
-	v1.GET("/plugins/:plugin", a.getPlugin)
-	v1.DELETE("/plugins/:plugin", a.deletePlugin, publishing)
-	v1.PUT("/plugins/:plugin/active", a.activate, publishing)
-	v1.DELETE("/plugins/:plugin/active", a.deactivate, publishing)
-	v1.POST("/plugins/:plugin/rollback", a.rollback, publishing)
-	v1.GET("/plugins/:plugin/versions", a.listVersions, inspecting)
-	v1.GET("/plugins/:plugin/versions/:version", a.getVersion, inspecting)
-	v1.DELETE("/plugins/:plugin/versions/:version", a.deleteVersion, publishing)
-	v1.GET("/plugins/:plugin/versions/:version/manifest", a.getManifest, inspecting)
-	v1.GET("/plugins/:plugin/versions/:version/report", a.getReport, inspecting)
-	v1.GET("/plugins/:plugin/versions/:version/module", a.getModule, inspecting)
+	v1.POST("/plugins", a.upload, changing...)
+	v1.GET("/plugins", a.listPlugins, using...)
+	v1.GET("/plugins/:plugin", a.getPlugin, using...)
+	v1.DELETE("/plugins/:plugin", a.deletePlugin, changing...)
+	v1.PUT("/plugins/:plugin/active", a.activate, changing...)
+	v1.DELETE("/plugins/:plugin/active", a.deactivate, changing...)
+	v1.POST("/plugins/:plugin/rollback", a.rollback, changing...)
+	v1.GET("/plugins/:plugin/versions", a.listVersions, reading...)
+	v1.GET("/plugins/:plugin/versions/:version", a.getVersion, reading...)
+	v1.DELETE("/plugins/:plugin/versions/:version", a.deleteVersion, changing...)
+	v1.GET("/plugins/:plugin/versions/:version/manifest", a.getManifest, reading...)
+	v1.GET("/plugins/:plugin/versions/:version/report", a.getReport, reading...)
+	v1.GET("/plugins/:plugin/versions/:version/module", a.getModule, reading...)
 
-	v1.GET("/memories", a.listMemories)
-	v1.GET("/memories/:key/messages", a.listMessages)
-	v1.DELETE("/memories/:key", a.deleteMemory)
+	v1.GET("/memories", a.listMemories, using...)
+	v1.GET("/memories/:key/messages", a.listMessages, using...)
+	v1.DELETE("/memories/:key", a.deleteMemory, using...)
 	if admin {
 		a.routeAdmin(e)
 	}
@@ -148,10 +151,11 @@ func (a *API) AdminHandler() http.Handler {
 }
 
 func (a *API) routeAdmin(e *echo.Echo) {
-	v1 := e.Group("/admin/v1", refuseHeaders, a.asAdmin)
-	v1.POST("/tenants", a.createTenant)
-	v1.GET("/tenants", a.listTenants)
-	v1.POST("/tenants/:tenant/keys", a.createKey)
+	v1 := e.Group("/admin/v1")
+	administering := []echo.MiddlewareFunc{refuseHeaders, a.asAdmin}
+	v1.POST("/tenants", a.createTenant, administering...)
+	v1.GET("/tenants", a.listTenants, administering...)
+	v1.POST("/tenants/:tenant/keys", a.createKey, administering...)
 }
 
 func (a *API) echo() *echo.Echo {

@@ -293,7 +293,7 @@ func calls(w *witness, key string) {
 	release := w.env.Model.Hold()
 	defer release()
 	quick := asJSON(key, `{"id":"1","msg":"five"}`)
-	quick.header = http.Header{"Carrel-Timeout": {"50ms"}}
+	quick.header = http.Header{"Carrel-Timeout": {"500ms"}}
 	w.send("POST "+pMethod, lasting, quick, http.StatusGatewayTimeout)
 	busy(w, lasting, key)
 }

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"regexp"
@@ -200,5 +201,43 @@ func TestProblemsListEveryCode(t *testing.T) {
 	}
 	if !slices.Equal(listed, codes) {
 		t.Errorf("the document lists %v\nthe host has %v", listed, codes)
+	}
+}
+
+func TestProblemsAreSentWithTheStatusOfTheirCode(t *testing.T) {
+	doc := openAPI(t, testenv.New(t, testenv.Config()))
+	byStatus := map[int][]string{}
+	for _, c := range abi.Codes() {
+		if httpapi.Status(c) < http.StatusBadRequest {
+			t.Errorf("%v has the status %d", c, httpapi.Status(c))
+		}
+		byStatus[httpapi.Status(c)] = append(byStatus[httpapi.Status(c)], c.String())
+	}
+	for name, response := range at(doc, "/components/responses").(node) {
+		parts := list(at(response, "/content/application~1problem+json/schema/allOf"))
+		if len(parts) != 2 {
+			t.Errorf("the response %s does not narrow the problem", name)
+			continue
+		}
+		number, _ := at(parts[1], "/properties/status/const").(json.Number)
+		status, err := number.Int64()
+		if err != nil {
+			t.Errorf("the response %s names no status", name)
+		}
+		var codes []string
+		for _, c := range list(at(parts[1], "/properties/code/enum")) {
+			codes = append(codes, c.(string))
+		}
+		slices.Sort(codes)
+		want := byStatus[int(status)]
+		slices.Sort(want)
+		if !slices.Equal(codes, want) {
+			t.Errorf("the response %s, %d, lists %v; the host sends %v", name, status, codes, want)
+		}
+		visit(doc["paths"], "", func(pointer string, n node) {
+			if n["$ref"] == "#/components/responses/"+name && !strings.HasSuffix(pointer, "/"+number.String()) {
+				t.Errorf("%s refers to the response of status %s", pointer, number)
+			}
+		})
 	}
 }

@@ -89,7 +89,13 @@ func CodeOf(err error) abi.Code {
 // Install packs a prompt source (Markdown with front matter) and uploads it.
 func (a *Actor) Install(source string) client.Uploaded {
 	a.t.Helper()
-	up, err := a.Client().Upload(a.t.Context(), Pack(a.t, source), client.UploadOptions{})
+	return a.Upload(Pack(a.t, source))
+}
+
+// Upload uploads a module and activates it.
+func (a *Actor) Upload(wasm []byte) client.Uploaded {
+	a.t.Helper()
+	up, err := a.Client().Upload(a.t.Context(), wasm, client.UploadOptions{})
 	a.check("upload", err)
 	return up
 }

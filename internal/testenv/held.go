@@ -38,7 +38,8 @@ func (a *Actor) Hold(ctx context.Context, address string, params ...string) Held
 	a.t.Cleanup(h.Release)
 	begun := a.Begin(ctx, address, params...)
 	arrived := make(chan error, 1)
-	go func() { arrived <- a.model.Arrived(a.t.Context(), h.N) }()
+	life := context.WithoutCancel(ctx) // the call's client may go away at any time
+	go func() { arrived <- a.model.Arrived(life, h.N) }()
 	select {
 	case err := <-arrived:
 		if err != nil {

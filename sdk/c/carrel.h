@@ -166,7 +166,7 @@ static inline int32_t carrel_json_escape(char *out, int32_t cap, int32_t *at, co
  * both NUL-terminated; a message of more than about 1000 bytes is cut. Returns
  * 1, so that a handler can end with: return carrel_fail("no_order", "..."). */
 static inline int32_t carrel_fail(const char *code, const char *message) {
-  char json[1280];
+  char json[6400]; /* 1000 bytes, each escaped, and what is around them */
   const int32_t body = (int32_t)sizeof json - 8;
   int32_t at = 0;
   const char *const parts[3] = {"{\"code\":\"", "\",\"message\":\"", "\"}"};

@@ -44,7 +44,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	var errs []error
 	if c.Path == "" {
-		errs = append(errs, errors.New("Path is empty"))
+		errs = append(errs, errors.New("the database's Path is empty"))
 	}
 	for name, n := range map[string]int{"Queue": c.Queue, "BatchMax": c.BatchMax, "Readers": c.Readers} {
 		if n < 1 {

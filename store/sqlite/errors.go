@@ -35,6 +35,13 @@ func classify(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, err)
 }
 
+// expected reports whether an error says something about data and nothing
+// about the connection.
+func expected(err error) bool {
+	_, ok := errors.AsType[*carrel.Error](err)
+	return ok
+}
+
 // isFull knows both faces of a full disk: no room for a page, and no room for
 // the shared index of the write-ahead log, which SQLite reports as an I/O
 // error.

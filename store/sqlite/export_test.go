@@ -23,10 +23,10 @@ var Queries = map[string]string{
 
 // Hold keeps the writer busy until release is called; what is written
 // meanwhile is queued.
-func (s *Store) Hold() (release func(), err error) {
+func (s *Store) Hold() (release func() error, err error) {
 	held, free := make(chan struct{}), make(chan struct{})
-	j := &job{ctx: context.Background(), done: make(chan error, 1)}
-	j.do = func(context.Context, session) error {
+	j := &job{ended: context.Background().Err, done: make(chan error, 1)}
+	j.do = func(context.Context, *session) error {
 		close(held)
 		<-free
 		return nil
@@ -35,7 +35,10 @@ func (s *Store) Hold() (release func(), err error) {
 		return nil, err
 	}
 	<-held
-	return func() { close(free); <-j.done }, nil
+	return func() error {
+		close(free)
+		return <-j.done
+	}, nil
 }
 
 // Queued returns how many writes wait.
@@ -44,10 +47,10 @@ func (s *Store) Queued() int { return len(s.writer.queue) }
 // SetMaxPages makes the disk seem full once the database has n pages more
 // than now; negative n makes it boundless again.
 func (s *Store) SetMaxPages(n int) error {
-	return change(context.Background(), s, "SetMaxPages", func(ctx context.Context, _ session) error {
+	return change(context.Background(), s, "SetMaxPages", func(ctx context.Context, q *session) error {
 		pages := -1
 		if n >= 0 {
-			if err := s.writer.conn.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages); err != nil {
+			if err := q.conn.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages); err != nil {
 				return err
 			}
 		}
@@ -55,23 +58,27 @@ func (s *Store) SetMaxPages(n int) error {
 		if n >= 0 {
 			most = pages + n
 		}
-		_, err := s.writer.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count = %d", most))
+		_, err := q.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count = %d", most))
 		return err
 	})
 }
 
 // PagesRead returns how many database pages do makes the only reading
 // connection look at, whether they were cached or not.
-func (s *Store) PagesRead(do func() error) (int, error) {
+func (s *Store) PagesRead(ctx context.Context, do func() error) (int, error) {
 	count := func(reset bool) (pages int, err error) {
-		conn, err := s.reader.db.Conn(context.Background())
+		q, err := s.reader.lease(ctx)
 		if err != nil {
 			return 0, err
 		}
-		defer func() { _ = conn.Close() }()
-		err = conn.Raw(func(c any) error {
+		defer s.reader.giveBack(q, nil)
+		err = q.conn.Raw(func(c any) error {
+			status, ok := c.(driver.DBStatus)
+			if !ok {
+				return fmt.Errorf("%T has no status", c)
+			}
 			for _, op := range []driver.DBStatusOp{driver.DBStatusCacheHit, driver.DBStatusCacheMiss} {
-				n, _, err := c.(driver.DBStatus).Status(op, reset)
+				n, _, err := status.Status(op, reset)
 				if err != nil {
 					return err
 				}
@@ -92,3 +99,9 @@ func (s *Store) PagesRead(do func() error) (int, error) {
 
 // Raw opens a database file without a store.
 func Raw(path string) (*sql.DB, error) { return sql.Open("sqlite", writerDSN(path)) }
+
+// HoldReader keeps one of the reading connections busy.
+func (s *Store) HoldReader() (giveBack func(), err error) {
+	q, err := s.reader.lease(context.Background())
+	return func() { s.reader.giveBack(q, nil) }, err
+}

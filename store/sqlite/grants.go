@@ -15,7 +15,7 @@ func (s *Store) SetGrant(ctx context.Context, t carrel.TenantID, p carrel.Plugin
 	const op = "sqlite.SetGrant"
 	// A copy, because the write may outlast a caller whose context ends.
 	g.Call = slices.Clone(g.Call)
-	return change(ctx, s, op, func(ctx context.Context, q session) error {
+	return change(ctx, s, op, func(ctx context.Context, q *session) error {
 		var there bool
 		if err := q.one(ctx, "SELECT EXISTS (SELECT 1 FROM tenants WHERE id = ?)", []any{t}, &there); err != nil {
 			return err
@@ -43,14 +43,14 @@ func (s *Store) SetGrant(ctx context.Context, t carrel.TenantID, p carrel.Plugin
 }
 
 // takeGrant takes a plugin's grant back, if it has one.
-func takeGrant(ctx context.Context, q session, t carrel.TenantID, p carrel.PluginName) error {
+func takeGrant(ctx context.Context, q *session, t carrel.TenantID, p carrel.PluginName) error {
 	_, err := q.exec(ctx, "DELETE FROM grants WHERE tenant = ? AND plugin = ?", t, p)
 	return err
 }
 
 // Grant implements store.Grants.
 func (s *Store) Grant(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Grant, error) {
-	return snapshot(ctx, s, "sqlite.Grant", func(ctx context.Context, q session) (g store.Grant, err error) {
+	return snapshot(ctx, s, "sqlite.Grant", func(ctx context.Context, q *session) (g store.Grant, err error) {
 		err = q.one(ctx, "SELECT namespace FROM grants WHERE tenant = ? AND plugin = ?", []any{t, p}, &g.Namespace)
 		if errors.Is(err, sql.ErrNoRows) {
 			return g, nil

@@ -38,14 +38,14 @@ type state struct {
 }
 
 // current returns sql.ErrNoRows if there is no history.
-func current(ctx context.Context, q session, k carrel.MemoryKey) (now state, err error) {
+func current(ctx context.Context, q *session, k carrel.MemoryKey) (now state, err error) {
 	err = q.one(ctx, "SELECT h.generation, h.handle, h.next_seq, h.turns FROM histories h "+whereKey, keyArgs(k),
 		&now.generation, fixed(now.handle[:]), &now.nextSeq, &now.turns)
 	return now, err
 }
 
 // create makes an empty history and returns its generation.
-func create(ctx context.Context, q session, t store.Touch) (generation int64, err error) {
+func create(ctx context.Context, q *session, t store.Touch) (generation int64, err error) {
 	err = q.one(ctx, "UPDATE meta SET last_generation = last_generation + 1 RETURNING last_generation", nil, &generation)
 	if err != nil {
 		return 0, err
@@ -61,7 +61,7 @@ func create(ctx context.Context, q session, t store.Touch) (generation int64, er
 // application scopes go too, or an application that lives for years would
 // gather them; those in shorter scopes stay, so that a history made anew
 // under the same key dies with them.
-func evict(ctx context.Context, q session, h store.History, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
+func evict(ctx context.Context, q *session, h store.History, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
 	e := carrel.Eviction{
 		Handle:   h.Handle,
 		Plugin:   h.Plugin,
@@ -83,7 +83,7 @@ func evict(ctx context.Context, q session, h store.History, why carrel.EvictionR
 // History implements store.Histories.
 func (s *Store) History(ctx context.Context, t carrel.TenantID, handle carrel.Handle, by *store.Toucher) (store.History, error) {
 	const op = "sqlite.History"
-	return read(ctx, s, op, func(ctx context.Context, q session) (h store.History, err error) {
+	return read(ctx, s, op, func(ctx context.Context, q *session) (h store.History, err error) {
 		if by == nil {
 			h, err = first(ctx, q, scanHistory, selectHistory+"WHERE h.tenant = ? AND h.handle = ?", t, handle[:])
 		} else {
@@ -100,7 +100,7 @@ const whereFiltered = `WHERE h.tenant = ? AND h.generation > ? AND ?3 IN ('', h.
 
 // ListHistories implements store.Histories.
 func (s *Store) ListHistories(ctx context.Context, f store.HistoryFilter) ([]store.History, error) {
-	return read(ctx, s, "sqlite.ListHistories", func(ctx context.Context, q session) ([]store.History, error) {
+	return read(ctx, s, "sqlite.ListHistories", func(ctx context.Context, q *session) ([]store.History, error) {
 		if f.TouchedBy == nil {
 			return list(ctx, q, scanHistory, selectHistory+whereFiltered+"ORDER BY h.generation LIMIT ?5",
 				f.Tenant, f.After, f.Plugin, f.Prefix, atMost(f.Limit))
@@ -114,7 +114,7 @@ func (s *Store) ListHistories(ctx context.Context, f store.HistoryFilter) ([]sto
 // DeleteHistory implements store.Histories.
 func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
 	const op = "sqlite.DeleteHistory"
-	return write(ctx, s, op, func(ctx context.Context, q session) (carrel.Eviction, error) {
+	return write(ctx, s, op, func(ctx context.Context, q *session) (carrel.Eviction, error) {
 		h, err := first(ctx, q, scanHistory, selectHistory+whereKey, keyArgs(k)...)
 		if err != nil {
 			return carrel.Eviction{}, missing(op, err)

@@ -88,24 +88,24 @@ func open(ctx context.Context, c Config) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
-	readers.SetMaxOpenConns(c.Readers)
-	readers.SetMaxIdleConns(c.Readers)
-	s.reader = &reader{db: readers, prepared: make(map[string]*sql.Stmt)}
-	if err := readers.PingContext(ctx); err != nil {
-		return s, err
-	}
-	conn, err := db.Conn(ctx)
+	s.reader = newReader(readers, c.Readers)
+	q, err := s.reader.lease(ctx)
 	if err != nil {
 		return s, err
 	}
-	s.writer = newWriter(conn, c.Queue, c.BatchMax)
+	s.reader.giveBack(q, nil)
+	q = new(session)
+	if err := q.open(ctx, db); err != nil {
+		return s, err
+	}
+	s.writer = newWriter(context.WithoutCancel(ctx), q, c.Queue, c.BatchMax)
 	return s, nil
 }
 
 // private creates the file if it is missing and takes everybody else's access
 // away. SQLite gives its other files the same mode.
 func private(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator names the file
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func hostSecret(ctx context.Context, db *sql.DB, random io.Reader) (secret [32]b
 
 // Check implements store.Store.
 func (s *Store) Check(ctx context.Context) error {
-	return change(ctx, s, "sqlite.Check", func(ctx context.Context, q session) error {
+	return change(ctx, s, "sqlite.Check", func(ctx context.Context, q *session) error {
 		_, err := q.exec(ctx, "UPDATE meta SET checks = checks + 1")
 		return err
 	})
@@ -171,8 +171,8 @@ func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closing)
 		s.life.Lock()
-		defer s.life.Unlock()
 		s.closed = true
+		s.life.Unlock() // now, so that what comes late fails at once
 		s.closeErr = s.release()
 	})
 	return s.closeErr

@@ -16,7 +16,7 @@ func scanPlugin(row scanner) (p store.Plugin, err error) {
 	return p, err
 }
 
-func plugin(ctx context.Context, q session, op string, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
+func plugin(ctx context.Context, q *session, op string, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	found, err := first(ctx, q, scanPlugin, selectPlugin+"WHERE tenant = ? AND name = ?", t, p)
 	return found, missing(op, err)
 }
@@ -24,14 +24,14 @@ func plugin(ctx context.Context, q session, op string, t carrel.TenantID, p carr
 // Plugin implements store.Plugins.
 func (s *Store) Plugin(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	const op = "sqlite.Plugin"
-	return read(ctx, s, op, func(ctx context.Context, q session) (store.Plugin, error) {
+	return read(ctx, s, op, func(ctx context.Context, q *session) (store.Plugin, error) {
 		return plugin(ctx, q, op, t, p)
 	})
 }
 
 // ListPlugins implements store.Plugins.
 func (s *Store) ListPlugins(ctx context.Context, t carrel.TenantID, after carrel.PluginName, limit int) ([]store.Plugin, error) {
-	return read(ctx, s, "sqlite.ListPlugins", func(ctx context.Context, q session) ([]store.Plugin, error) {
+	return read(ctx, s, "sqlite.ListPlugins", func(ctx context.Context, q *session) ([]store.Plugin, error) {
 		return list(ctx, q, scanPlugin, selectPlugin+"WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?",
 			t, after, atMost(limit))
 	})
@@ -39,7 +39,7 @@ func (s *Store) ListPlugins(ctx context.Context, t carrel.TenantID, after carrel
 
 // ActivePlugins implements store.Plugins.
 func (s *Store) ActivePlugins(ctx context.Context, afterTenant carrel.TenantID, after carrel.PluginName, limit int) ([]store.Plugin, error) {
-	return read(ctx, s, "sqlite.ActivePlugins", func(ctx context.Context, q session) ([]store.Plugin, error) {
+	return read(ctx, s, "sqlite.ActivePlugins", func(ctx context.Context, q *session) ([]store.Plugin, error) {
 		return list(ctx, q, scanPlugin,
 			selectPlugin+"WHERE (tenant, name) > (?, ?) AND active IS NOT NULL ORDER BY tenant, name LIMIT ?",
 			afterTenant, after, atMost(limit))
@@ -49,7 +49,7 @@ func (s *Store) ActivePlugins(ctx context.Context, afterTenant carrel.TenantID, 
 // Activate implements store.Plugins.
 func (s *Store) Activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest, open store.ScopeInstance) (store.Plugin, error) {
 	const op = "sqlite.Activate"
-	return write(ctx, s, op, func(ctx context.Context, q session) (store.Plugin, error) {
+	return write(ctx, s, op, func(ctx context.Context, q *session) (store.Plugin, error) {
 		now, err := plugin(ctx, q, op, t, p)
 		if err != nil {
 			return now, err
@@ -76,7 +76,7 @@ func (s *Store) Activate(ctx context.Context, t carrel.TenantID, p carrel.Plugin
 // Deactivate implements store.Plugins.
 func (s *Store) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	const op = "sqlite.Deactivate"
-	return write(ctx, s, op, func(ctx context.Context, q session) (store.Plugin, error) {
+	return write(ctx, s, op, func(ctx context.Context, q *session) (store.Plugin, error) {
 		before, err := plugin(ctx, q, op, t, p)
 		if err != nil {
 			return before, err
@@ -90,7 +90,7 @@ func (s *Store) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.Plug
 // DeletePlugin implements store.Plugins.
 func (s *Store) DeletePlugin(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	const op = "sqlite.DeletePlugin"
-	return write(ctx, s, op, func(ctx context.Context, q session) (store.Plugin, error) {
+	return write(ctx, s, op, func(ctx context.Context, q *session) (store.Plugin, error) {
 		before, err := plugin(ctx, q, op, t, p)
 		if err != nil {
 			return before, err

@@ -31,8 +31,8 @@ func TestWriteFixture(t *testing.T) {
 		t.Fatalf("%s is there: a fixture is never written again", *writeFixture)
 	}
 	s := open(t, sqlite.Config{Path: *writeFixture, Rand: strings.NewReader(strings.Repeat("s", 32))})
-	ctx := context.Background()
-	if err := createTenant(s, ctx, acme); err != nil {
+	ctx := t.Context()
+	if err := createTenant(ctx, s, acme); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.CreateKey(ctx, fixtureKey()); err != nil {
@@ -102,7 +102,6 @@ func fixtureTurn(n int) store.Commit {
 }
 
 func TestEveryOlderDatabaseOpens(t *testing.T) {
-	ctx := context.Background()
 	fixtures := must(filepath.Glob(filepath.Join("testdata", "schema*.db")))(t)
 	if len(fixtures) == 0 {
 		t.Fatal("there are no fixtures")
@@ -118,7 +117,7 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 				t.Fatalf("its schema is that of %s", name)
 			}
 			s := open(t, sqlite.Config{Path: path})
-			if secret := must(s.HostSecret(ctx))(t); string(secret[:]) != strings.Repeat("s", 32) {
+			if secret := must(s.HostSecret(t.Context()))(t); string(secret[:]) != strings.Repeat("s", 32) {
 				t.Errorf("the host secret is %q", secret)
 			}
 			same := func(what string, got, want any) {
@@ -127,10 +126,10 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 					t.Errorf("%s differs (-want +got):\n%s", what, d)
 				}
 			}
-			same("key", must(s.KeyByHash(ctx, fixtureKey().Hash))(t), fixtureKey())
+			same("key", must(s.KeyByHash(t.Context(), fixtureKey().Hash))(t), fixtureKey())
 			v, module := fixtureVersion()
-			same("version", must(s.Version(ctx, acme, "chat", carrel.VersionRef{}))(t), v)
-			same("module", must(s.Module(ctx, acme, "chat", v.Digest))(t), module)
+			same("version", must(s.Version(t.Context(), acme, "chat", carrel.VersionRef{}))(t), v)
+			same("module", must(s.Module(t.Context(), acme, "chat", v.Digest))(t), module)
 			for n := range 3 {
 				k, _ := keyOf(n)
 				want := store.View{
@@ -138,14 +137,14 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 					System:     "be brief",
 					Recent:     []carrel.Turn{{N: 1, Messages: fixtureTurn(n).Messages}},
 				}
-				same("view", must(s.View(ctx, k, 10))(t), want)
+				same("view", must(s.View(t.Context(), k, 10))(t), want)
 			}
 			if version >= 2 {
 				wantFixtureSessions(t, s)
 			}
 			useSessions(t, s)
 			commit(t, s, commitOf(7, 0, "hello", "hi"))
-			if evicted := must(s.CloseScope(ctx, "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
+			if evicted := must(s.CloseScope(t.Context(), "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
 				t.Errorf("closing the request evicted %d histories, want 4", len(evicted))
 			}
 			if now := schemaOf(t, path); now < 2 {

@@ -20,14 +20,14 @@ func scanScope(row scanner) (si store.ScopeInstance, err error) {
 }
 
 // openScope reports whether the instance is new.
-func openScope(ctx context.Context, q session, si store.ScopeInstance) (bool, error) {
+func openScope(ctx context.Context, q *session, si store.ScopeInstance) (bool, error) {
 	n, err := q.exec(ctx, `INSERT INTO scopes (id, tenant, kind, plugin, node, opened_at) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO NOTHING`, si.ID, si.Tenant, si.Scope, si.Plugin, si.Node, si.OpenedAt.UnixMicro())
 	return n > 0, err
 }
 
 // openApplication opens si as the application scope of a plugin that has none.
-func openApplication(ctx context.Context, q session, t carrel.TenantID, p carrel.PluginName, si store.ScopeInstance) error {
+func openApplication(ctx context.Context, q *session, t carrel.TenantID, p carrel.PluginName, si store.ScopeInstance) error {
 	si.Tenant, si.Scope, si.Plugin = t, carrel.ScopeApplication, p
 	created, err := openScope(ctx, q, si)
 	if err != nil {
@@ -42,7 +42,7 @@ func openApplication(ctx context.Context, q session, t carrel.TenantID, p carrel
 
 // OpenApplication implements store.Scopes.
 func (s *Store) OpenApplication(ctx context.Context, si store.ScopeInstance) error {
-	return change(ctx, s, "sqlite.OpenApplication", func(ctx context.Context, q session) error {
+	return change(ctx, s, "sqlite.OpenApplication", func(ctx context.Context, q *session) error {
 		var wanted bool
 		err := q.one(ctx, `SELECT EXISTS (SELECT 1 FROM plugins
 			WHERE tenant = ? AND name = ? AND active IS NOT NULL AND scope IS NULL)`,
@@ -57,14 +57,14 @@ func (s *Store) OpenApplication(ctx context.Context, si store.ScopeInstance) err
 // Touch implements store.Scopes.
 func (s *Store) Touch(ctx context.Context, t store.Touch) (int64, error) {
 	const op = "sqlite.Touch"
-	return write(ctx, s, op, func(ctx context.Context, q session) (int64, error) {
+	return write(ctx, s, op, func(ctx context.Context, q *session) (int64, error) {
 		return touch(ctx, q, op, t)
 	})
 }
 
 // touch may leave some of its work behind when it fails: its caller's
 // transaction, or savepoint, is rolled back then.
-func touch(ctx context.Context, q session, op string, t store.Touch) (int64, error) {
+func touch(ctx context.Context, q *session, op string, t store.Touch) (int64, error) {
 	if t.Scope.Tenant != t.Key.Tenant {
 		return 0, fmt.Errorf("a scope of tenant %s cannot touch a key of tenant %s", t.Scope.Tenant, t.Key.Tenant)
 	}
@@ -98,7 +98,7 @@ func touch(ctx context.Context, q session, op string, t store.Touch) (int64, err
 }
 
 // requireScope opens a request scope that is not open; any other must be.
-func requireScope(ctx context.Context, q session, op string, si store.ScopeInstance) error {
+func requireScope(ctx context.Context, q *session, op string, si store.ScopeInstance) error {
 	if si.Scope == carrel.ScopeRequest {
 		si.Plugin = ""
 		if created, err := openScope(ctx, q, si); created || err != nil {
@@ -116,7 +116,7 @@ func requireScope(ctx context.Context, q session, op string, si store.ScopeInsta
 
 // CloseScope implements store.Scopes.
 func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
-	return write(ctx, s, "sqlite.CloseScope", func(ctx context.Context, q session) ([]carrel.Eviction, error) {
+	return write(ctx, s, "sqlite.CloseScope", func(ctx context.Context, q *session) ([]carrel.Eviction, error) {
 		touched, err := list(ctx, q, scanHistory, selectHistory+`JOIN scopes s ON s.tenant = h.tenant
 			JOIN touches t ON t.scope = s.id AND t.handle = h.handle
 			WHERE s.id = ? ORDER BY h.generation`, id)
@@ -152,14 +152,14 @@ const orphans = selectScope + `WHERE kind = 'request' AND node <> ?1
 
 // Orphans implements store.Scopes.
 func (s *Store) Orphans(ctx context.Context, node string, limit int) ([]store.ScopeInstance, error) {
-	return read(ctx, s, "sqlite.Orphans", func(ctx context.Context, q session) ([]store.ScopeInstance, error) {
+	return read(ctx, s, "sqlite.Orphans", func(ctx context.Context, q *session) ([]store.ScopeInstance, error) {
 		return list(ctx, q, scanScope, orphans, node, atMost(limit))
 	})
 }
 
 // ListScopes implements store.Scopes.
 func (s *Store) ListScopes(ctx context.Context, kind carrel.Scope, after carrel.ScopeID, limit int) ([]store.ScopeInstance, error) {
-	return read(ctx, s, "sqlite.ListScopes", func(ctx context.Context, q session) ([]store.ScopeInstance, error) {
+	return read(ctx, s, "sqlite.ListScopes", func(ctx context.Context, q *session) ([]store.ScopeInstance, error) {
 		return list(ctx, q, scanScope, selectScope+"WHERE kind = ? AND id > ? ORDER BY id LIMIT ?",
 			kind, after, atMost(limit))
 	})

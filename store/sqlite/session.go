@@ -3,19 +3,79 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"time"
 )
 
-// session runs statements in one transaction or, for single reads, outside of
-// any. Queries are constants of this package; values are always bound.
+// session is one connection with the statements that were prepared on it. It
+// has one user at a time. Queries are constants of this package, which bounds
+// how many there are; values are always bound.
 type session struct {
-	prepare func(ctx context.Context, query string) (*sql.Stmt, error)
+	conn     *sql.Conn // nil until it is needed
+	prepared map[string]*sql.Stmt
+}
+
+// open connects the session if it is not.
+func (q *session) open(ctx context.Context, db *sql.DB) error {
+	if q.conn != nil {
+		return nil
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	q.conn, q.prepared = conn, make(map[string]*sql.Stmt)
+	return nil
+}
+
+// discard ends the connection after an error that leaves its state in doubt;
+// open makes another. Errors while closing add nothing to that one.
+func (q *session) discard() {
+	if q.conn == nil {
+		return
+	}
+	_ = q.closeStatements()
+	_ = q.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes database/sql close it
+	q.conn = nil
+}
+
+func (q *session) close() error {
+	if q.conn == nil {
+		return nil
+	}
+	err := errors.Join(q.closeStatements(), q.conn.Close())
+	q.conn = nil
+	return err
+}
+
+// closeStatements comes before their connection is closed: the driver does
+// not survive the other order.
+func (q *session) closeStatements() error {
+	var errs []error
+	for _, stmt := range q.prepared {
+		errs = append(errs, stmt.Close())
+	}
+	q.prepared = nil
+	return errors.Join(errs...)
+}
+
+func (q *session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt := q.prepared[query]; stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := q.conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	q.prepared[query] = stmt
+	return stmt, nil
 }
 
 // exec runs a statement and returns how many rows it changed.
-func (q session) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	stmt, err := q.prepare(ctx, query)
+func (q *session) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	stmt, err := q.prepare(ctx, query) //nolint:sqlclosecheck // the session keeps and closes it
 	if err != nil {
 		return 0, err
 	}
@@ -27,8 +87,8 @@ func (q session) exec(ctx context.Context, query string, args ...any) (int64, er
 }
 
 // one scans the first row into dest; sql.ErrNoRows says that there is none.
-func (q session) one(ctx context.Context, query string, args []any, dest ...any) error {
-	stmt, err := q.prepare(ctx, query)
+func (q *session) one(ctx context.Context, query string, args []any, dest ...any) error {
+	stmt, err := q.prepare(ctx, query) //nolint:sqlclosecheck // the session keeps and closes it
 	if err != nil {
 		return err
 	}
@@ -39,8 +99,8 @@ func (q session) one(ctx context.Context, query string, args []any, dest ...any)
 type scanner interface{ Scan(dest ...any) error }
 
 // list collects what scan makes of each row.
-func list[T any](ctx context.Context, q session, scan func(scanner) (T, error), query string, args ...any) (all []T, err error) {
-	stmt, err := q.prepare(ctx, query)
+func list[T any](ctx context.Context, q *session, scan func(scanner) (T, error), query string, args ...any) (all []T, err error) {
+	stmt, err := q.prepare(ctx, query) //nolint:sqlclosecheck // the session keeps and closes it
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +124,8 @@ func list[T any](ctx context.Context, q session, scan func(scanner) (T, error), 
 }
 
 // first is list for a query that yields at most one row, or sql.ErrNoRows.
-func first[T any](ctx context.Context, q session, scan func(scanner) (T, error), query string, args ...any) (T, error) {
-	stmt, err := q.prepare(ctx, query)
+func first[T any](ctx context.Context, q *session, scan func(scanner) (T, error), query string, args ...any) (T, error) {
+	stmt, err := q.prepare(ctx, query) //nolint:sqlclosecheck // the session keeps and closes it
 	if err != nil {
 		var none T
 		return none, err

@@ -42,7 +42,7 @@ func (s *Store) CreateSession(ctx context.Context, n store.Session, most int) er
 	const op = "sqlite.CreateSession"
 	// A copy, because the write may outlast a caller whose context ends.
 	n.Metadata = bytes.Clone(n.Metadata)
-	return change(ctx, s, op, func(ctx context.Context, q session) error {
+	return change(ctx, s, op, func(ctx context.Context, q *session) error {
 		var tenant bool
 		if err := q.one(ctx, "SELECT EXISTS (SELECT 1 FROM tenants WHERE id = ?)", []any{n.Tenant}, &tenant); err != nil {
 			return err
@@ -71,7 +71,7 @@ func (s *Store) CreateSession(ctx context.Context, n store.Session, most int) er
 
 // OpenSession implements store.Sessions.
 func (s *Store) OpenSession(ctx context.Context, si store.ScopeInstance) error {
-	return change(ctx, s, "sqlite.OpenSession", func(ctx context.Context, q session) error {
+	return change(ctx, s, "sqlite.OpenSession", func(ctx context.Context, q *session) error {
 		if si.Node == "" {
 			return fmt.Errorf("session %s has no node: nobody would close it", si.ID)
 		}
@@ -80,7 +80,7 @@ func (s *Store) OpenSession(ctx context.Context, si store.ScopeInstance) error {
 }
 
 // openSession opens a session's scope instance under an id that nothing has.
-func openSession(ctx context.Context, q session, si store.ScopeInstance) error {
+func openSession(ctx context.Context, q *session, si store.ScopeInstance) error {
 	si.Scope, si.Plugin = carrel.ScopeSession, ""
 	var taken bool
 	if err := q.one(ctx, "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?)", []any{si.ID}, &taken); err != nil {
@@ -98,7 +98,7 @@ func openSession(ctx context.Context, q session, si store.ScopeInstance) error {
 // Session implements store.Sessions.
 func (s *Store) Session(ctx context.Context, t carrel.TenantID, id carrel.SessionID, by *store.Toucher) (store.Session, error) {
 	const op = "sqlite.Session"
-	return snapshot(ctx, s, op, func(ctx context.Context, q session) (store.Session, error) {
+	return snapshot(ctx, s, op, func(ctx context.Context, q *session) (store.Session, error) {
 		found, err := first(ctx, q, scanSession, selectSession+"WHERE id = ? AND tenant = ?", id, t)
 		if err == nil && by != nil && found.Owner != *by {
 			err = sql.ErrNoRows
@@ -120,7 +120,7 @@ func (s *Store) Session(ctx context.Context, t carrel.TenantID, id carrel.Sessio
 // UseSession implements store.Sessions.
 func (s *Store) UseSession(ctx context.Context, t carrel.TenantID, id carrel.SessionID, at time.Time) error {
 	const op = "sqlite.UseSession"
-	return change(ctx, s, op, func(ctx context.Context, q session) error {
+	return change(ctx, s, op, func(ctx context.Context, q *session) error {
 		var closed bool
 		err := q.one(ctx, "SELECT closed_at IS NOT NULL FROM sessions WHERE id = ? AND tenant = ?", []any{id, t}, &closed)
 		switch {
@@ -136,7 +136,7 @@ func (s *Store) UseSession(ctx context.Context, t carrel.TenantID, id carrel.Ses
 
 // closeSession closes the session, if one is open, whose scope instance has
 // just been closed with these evictions.
-func closeSession(ctx context.Context, q session, id carrel.ScopeID, why carrel.EvictionReason, at time.Time, evictions []carrel.Eviction) error {
+func closeSession(ctx context.Context, q *session, id carrel.ScopeID, why carrel.EvictionReason, at time.Time, evictions []carrel.Eviction) error {
 	n, err := q.exec(ctx, "UPDATE sessions SET closed_at = ?, reason = ? WHERE id = ? AND closed_at IS NULL", at.UnixMicro(), why, id)
 	if err != nil || n == 0 {
 		return err
@@ -154,7 +154,7 @@ func closeSession(ctx context.Context, q session, id carrel.ScopeID, why carrel.
 
 // ListSessions implements store.Sessions.
 func (s *Store) ListSessions(ctx context.Context, t carrel.TenantID, by *store.Toucher, after carrel.SessionID, limit int) ([]store.Session, error) {
-	return read(ctx, s, "sqlite.ListSessions", func(ctx context.Context, q session) ([]store.Session, error) {
+	return read(ctx, s, "sqlite.ListSessions", func(ctx context.Context, q *session) ([]store.Session, error) {
 		if by == nil {
 			return list(ctx, q, scanSession, listSessions, t, after, atMost(limit))
 		}
@@ -164,14 +164,14 @@ func (s *Store) ListSessions(ctx context.Context, t carrel.TenantID, by *store.T
 
 // ExpiredSessions implements store.Sessions.
 func (s *Store) ExpiredSessions(ctx context.Context, now time.Time, limit int) ([]store.Session, error) {
-	return read(ctx, s, "sqlite.ExpiredSessions", func(ctx context.Context, q session) ([]store.Session, error) {
+	return read(ctx, s, "sqlite.ExpiredSessions", func(ctx context.Context, q *session) ([]store.Session, error) {
 		return list(ctx, q, scanSession, expiredSessions, now.UnixMicro(), atMost(limit))
 	})
 }
 
 // ForgetSessions implements store.Sessions.
 func (s *Store) ForgetSessions(ctx context.Context, now time.Time) (int, error) {
-	return write(ctx, s, "sqlite.ForgetSessions", func(ctx context.Context, q session) (int, error) {
+	return write(ctx, s, "sqlite.ForgetSessions", func(ctx context.Context, q *session) (int, error) {
 		n, err := q.exec(ctx, forgetSessions, now.UnixMicro())
 		return int(n), err
 	})

@@ -45,7 +45,7 @@ func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "host.db")
 // open closes the store when the test ends; closing it before is fine.
 func open(t testing.TB, c sqlite.Config) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.Open(context.Background(), c)
+	s, err := sqlite.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func commitOf(n int, generation int64, contents ...string) store.Commit {
 
 func commit(t testing.TB, s *sqlite.Store, c store.Commit) {
 	t.Helper()
-	if err := s.Commit(context.Background(), c); err != nil {
+	if err := s.Commit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // storedCall is a tool call in a row. Arguments are kept as bytes, because
-// they come from a model: they need not be JSON, and what is is not to be
+// they come from a model: they need not be JSON, and JSON must not be
 // reformatted.
 type storedCall struct {
 	ID        []byte `json:"id"`
@@ -82,7 +82,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		system := *c.System
 		c.System = &system
 	}
-	return change(ctx, s, op, func(ctx context.Context, q session) error {
+	return change(ctx, s, op, func(ctx context.Context, q *session) error {
 		now, err := current(ctx, q, c.Touch.Key)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -105,7 +105,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	})
 }
 
-func setSystem(ctx context.Context, q session, generation int64, text string, at time.Time) error {
+func setSystem(ctx context.Context, q *session, generation int64, text string, at time.Time) error {
 	var kept any // an empty one is none
 	count := 0
 	if text != "" {
@@ -119,7 +119,7 @@ func setSystem(ctx context.Context, q session, generation int64, text string, at
 	return err
 }
 
-func appendTurn(ctx context.Context, q session, now state, rows []row, at time.Time) error {
+func appendTurn(ctx context.Context, q *session, now state, rows []row, at time.Time) error {
 	size := int64(0)
 	turn := now.turns
 	if len(rows) > 0 {
@@ -161,7 +161,7 @@ func scanMessage(row scanner) (m store.StoredMessage, err error) {
 
 // View implements store.Histories.
 func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.View, error) {
-	return snapshot(ctx, s, "sqlite.View", func(ctx context.Context, q session) (v store.View, err error) {
+	return snapshot(ctx, s, "sqlite.View", func(ctx context.Context, q *session) (v store.View, err error) {
 		err = q.one(ctx, "SELECT h.generation, coalesce(h.system, x'') FROM histories h "+whereKey, keyArgs(k), &v.Generation, &v.System)
 		if errors.Is(err, sql.ErrNoRows) {
 			return v, nil
@@ -187,7 +187,7 @@ func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.
 // Messages implements store.Histories.
 func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]store.StoredMessage, error) {
 	const op = "sqlite.Messages"
-	return snapshot(ctx, s, op, func(ctx context.Context, q session) ([]store.StoredMessage, error) {
+	return snapshot(ctx, s, op, func(ctx context.Context, q *session) ([]store.StoredMessage, error) {
 		system := store.StoredMessage{Message: carrel.Message{Role: carrel.RoleSystem}}
 		err := q.one(ctx, "SELECT coalesce(h.system, x''), h.system_at FROM histories h "+whereKey+" AND h.generation = ?",
 			append(keyArgs(k), generation), &system.Content, instant{&system.At})

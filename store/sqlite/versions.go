@@ -20,7 +20,7 @@ func scanVersion(row scanner) (v store.Version, err error) {
 }
 
 // version returns sql.ErrNoRows if there is none.
-func version(ctx context.Context, q session, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Version, error) {
+func version(ctx context.Context, q *session, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Version, error) {
 	switch {
 	case ref.IsActive():
 		return first(ctx, q, scanVersion, selectVersion+`WHERE tenant = ?1 AND plugin = ?2
@@ -35,7 +35,7 @@ func version(ctx context.Context, q session, t carrel.TenantID, p carrel.PluginN
 // Version implements store.Plugins.
 func (s *Store) Version(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Version, error) {
 	const op = "sqlite.Version"
-	return read(ctx, s, op, func(ctx context.Context, q session) (store.Version, error) {
+	return read(ctx, s, op, func(ctx context.Context, q *session) (store.Version, error) {
 		v, err := version(ctx, q, t, p, ref)
 		return v, missing(op, err)
 	})
@@ -44,7 +44,7 @@ func (s *Store) Version(ctx context.Context, t carrel.TenantID, p carrel.PluginN
 // ListVersions implements store.Plugins.
 func (s *Store) ListVersions(ctx context.Context, t carrel.TenantID, p carrel.PluginName, before, limit int) ([]store.Version, error) {
 	const op = "sqlite.ListVersions"
-	return snapshot(ctx, s, op, func(ctx context.Context, q session) ([]store.Version, error) {
+	return snapshot(ctx, s, op, func(ctx context.Context, q *session) ([]store.Version, error) {
 		if _, err := plugin(ctx, q, op, t, p); err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func (s *Store) ListVersions(ctx context.Context, t carrel.TenantID, p carrel.Pl
 // Module implements store.Plugins.
 func (s *Store) Module(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest) ([]byte, error) {
 	const op = "sqlite.Module"
-	return read(ctx, s, op, func(ctx context.Context, q session) (module []byte, err error) {
+	return read(ctx, s, op, func(ctx context.Context, q *session) (module []byte, err error) {
 		err = q.one(ctx, "SELECT module FROM modules WHERE tenant = ? AND plugin = ? AND digest = ?", []any{t, p, d[:]}, &module)
 		return module, missing(op, err)
 	})
@@ -73,7 +73,7 @@ func (s *Store) PutVersion(ctx context.Context, v store.Version, module []byte, 
 	// Copies, because the write may outlast a caller whose context ends.
 	v.Manifest, v.Report, module = bytes.Clone(v.Manifest), bytes.Clone(v.Report), bytes.Clone(module)
 	v.Bytes, v.CreatedAt = int64(len(module)), stored(v.CreatedAt)
-	out, err := write(ctx, s, op, func(ctx context.Context, q session) (outcome, error) {
+	out, err := write(ctx, s, op, func(ctx context.Context, q *session) (outcome, error) {
 		if err := requirePlugin(ctx, q, op, v, most.Plugins); err != nil {
 			return outcome{}, err
 		}
@@ -88,7 +88,7 @@ func (s *Store) PutVersion(ctx context.Context, v store.Version, module []byte, 
 }
 
 // requirePlugin creates the version's plugin if there is none.
-func requirePlugin(ctx context.Context, q session, op string, v store.Version, most int) error {
+func requirePlugin(ctx context.Context, q *session, op string, v store.Version, most int) error {
 	var tenant, there bool
 	var plugins int
 	err := q.one(ctx, `SELECT EXISTS (SELECT 1 FROM tenants WHERE id = ?1),
@@ -110,7 +110,7 @@ func requirePlugin(ctx context.Context, q session, op string, v store.Version, m
 	return err
 }
 
-func putVersion(ctx context.Context, q session, op string, v store.Version, module []byte, most int) (store.Version, error) {
+func putVersion(ctx context.Context, q *session, op string, v store.Version, module []byte, most int) (store.Version, error) {
 	var versions int
 	err := q.one(ctx, "SELECT count(*) FROM versions WHERE tenant = ? AND plugin = ?", []any{v.Tenant, v.Plugin}, &versions)
 	if err != nil {
@@ -139,7 +139,7 @@ func putVersion(ctx context.Context, q session, op string, v store.Version, modu
 // DeleteVersion implements store.Plugins.
 func (s *Store) DeleteVersion(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest) error {
 	const op = "sqlite.DeleteVersion"
-	return change(ctx, s, op, func(ctx context.Context, q session) error {
+	return change(ctx, s, op, func(ctx context.Context, q *session) error {
 		now, err := plugin(ctx, q, op, t, p)
 		if err != nil {
 			return err

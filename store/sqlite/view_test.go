@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 )
 
 func TestAViewReadsAsMuchOfALongHistoryAsOfAShortOne(t *testing.T) {
-	ctx := context.Background()
 	s := open(t, sqlite.Config{Path: newPath(t), Readers: 1})
 	const short, long = 100, 100_000
 	fill := func(n, messages int) {
@@ -22,15 +20,15 @@ func TestAViewReadsAsMuchOfALongHistoryAsOfAShortOne(t *testing.T) {
 				turn[i] = fmt.Sprintf("message %d of a history", done)
 			}
 			commit(t, s, commitOf(n, generation, turn...))
-			generation = must(s.View(ctx, k, 0))(t).Generation
+			generation = must(s.View(t.Context(), k, 0))(t).Generation
 		}
 	}
 	fill(0, short)
 	fill(1, long)
 	pages := func(n, messages int) int {
 		k, _ := keyOf(n)
-		return must(s.PagesRead(func() error {
-			v, err := s.View(ctx, k, 20)
+		return must(s.PagesRead(t.Context(), func() error {
+			v, err := s.View(t.Context(), k, 20)
 			if err != nil {
 				return err
 			}

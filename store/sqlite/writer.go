@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
@@ -12,9 +11,9 @@ import (
 
 // job is one operation on its way through the writer.
 type job struct {
-	ctx context.Context // the caller's: only whether it has ended matters here
+	ended func() error // why the caller no longer waits, or nil
 	// do may run more than once: what it computes it computes anew each time.
-	do   func(ctx context.Context, q session) error
+	do   func(ctx context.Context, q *session) error
 	err  error
 	done chan error // has room for one, so that the writer waits for nobody
 }
@@ -23,30 +22,25 @@ type job struct {
 // is queued into one transaction, so that callers share the cost of making it
 // durable, and tells each of them only after the commit.
 type writer struct {
-	conn     *sql.Conn
-	prepared map[string]*sql.Stmt // of the goroutine alone
-	queue    chan *job
-	most     int           // jobs in one transaction
-	stopped  chan struct{} // closed when the goroutine has ended
+	session *session // the goroutine's alone until that has ended
+	queue   chan *job
+	most    int           // jobs in one transaction
+	stopped chan struct{} // closed when the goroutine has ended
 }
 
-func newWriter(conn *sql.Conn, queue, most int) *writer {
-	w := &writer{
-		conn:     conn,
-		prepared: make(map[string]*sql.Stmt),
-		queue:    make(chan *job, queue),
-		most:     most,
-		stopped:  make(chan struct{}),
-	}
-	go w.run()
+// newWriter starts the writer's goroutine. Statements run under ctx, which
+// must never end: interrupting one would roll back a whole batch.
+func newWriter(ctx context.Context, q *session, queue, most int) *writer {
+	w := &writer{session: q, queue: make(chan *job, queue), most: most, stopped: make(chan struct{})}
+	go w.run(ctx)
 	return w
 }
 
 // run ends when the queue is closed and empty.
-func (w *writer) run() {
+func (w *writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	for j := range w.queue {
-		w.commit(w.gather(j))
+		w.commit(ctx, w.gather(j))
 	}
 }
 
@@ -69,10 +63,8 @@ func (w *writer) gather(first *job) []*job {
 
 // commit runs a batch and acknowledges it. When anything ends the transaction
 // they share, each job is tried once more in one of its own, so that none
-// fails because of another. Statements run to their end whatever becomes of a
-// caller: interrupting one would roll the others back.
-func (w *writer) commit(batch []*job) {
-	ctx := context.Background()
+// fails because of another.
+func (w *writer) commit(ctx context.Context, batch []*job) {
 	if err := w.transact(ctx, batch); err != nil {
 		for _, j := range batch {
 			if err := w.transact(ctx, []*job{j}); err != nil {
@@ -88,27 +80,27 @@ func (w *writer) commit(batch []*job) {
 // transact runs the jobs in one transaction and leaves each one's outcome in
 // it. If it returns an error, nothing of any of them happened.
 func (w *writer) transact(ctx context.Context, batch []*job) error {
-	q := session{w.prepare}
+	q := w.session
 	if _, err := q.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	for _, j := range batch {
-		if j.err = j.ctx.Err(); j.err != nil {
+		if j.err = j.ended(); j.err != nil {
 			continue
 		}
-		if err := w.try(ctx, q, j); err != nil {
-			return errors.Join(err, w.rollback(ctx, q))
+		if err := try(ctx, q, j); err != nil {
+			return errors.Join(err, rollback(ctx, q))
 		}
 	}
 	if _, err := q.exec(ctx, "COMMIT"); err != nil {
-		return errors.Join(fmt.Errorf("commit: %w", err), w.rollback(ctx, q))
+		return errors.Join(fmt.Errorf("commit: %w", err), rollback(ctx, q))
 	}
 	return nil
 }
 
 // try runs one job behind a savepoint. The error that it returns has ended
 // the transaction; a job's own is in the job.
-func (w *writer) try(ctx context.Context, q session, j *job) error {
+func try(ctx context.Context, q *session, j *job) error {
 	if _, err := q.exec(ctx, "SAVEPOINT job"); err != nil {
 		return fmt.Errorf("savepoint: %w", err)
 	}
@@ -130,7 +122,7 @@ func (w *writer) try(ctx context.Context, q session, j *job) error {
 // rollback leaves the connection without a transaction. SQLite may have ended
 // it already, which makes ROLLBACK itself fail; that is told by whether a new
 // one can begin.
-func (w *writer) rollback(ctx context.Context, q session) error {
+func rollback(ctx context.Context, q *session) error {
 	if _, err := q.exec(ctx, "ROLLBACK"); err == nil {
 		return nil
 	}
@@ -141,28 +133,12 @@ func (w *writer) rollback(ctx context.Context, q session) error {
 	return err
 }
 
-func (w *writer) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
-	if stmt := w.prepared[query]; stmt != nil {
-		return stmt, nil
-	}
-	stmt, err := w.conn.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	w.prepared[query] = stmt
-	return stmt, nil
-}
-
 // close waits for what is queued and gives the connection back. Nothing may
 // be queued any more.
 func (w *writer) close() error {
 	close(w.queue)
 	<-w.stopped
-	var errs []error
-	for _, stmt := range w.prepared {
-		errs = append(errs, stmt.Close())
-	}
-	return errors.Join(append(errs, w.conn.Close())...)
+	return w.session.close()
 }
 
 // enqueue hands a job to the writer, waiting for room in the queue.
@@ -195,10 +171,10 @@ func (s *Store) enqueue(ctx context.Context, j *job) error {
 
 // write runs do in the writer and returns what it computed once that is
 // durable. If ctx ends while it waits, do may still run.
-func write[T any](ctx context.Context, s *Store, op string, do func(ctx context.Context, q session) (T, error)) (T, error) {
+func write[T any](ctx context.Context, s *Store, op string, do func(ctx context.Context, q *session) (T, error)) (T, error) {
 	var none, result T // result is the writer's until done delivers
-	j := &job{ctx: ctx, done: make(chan error, 1)}
-	j.do = func(ctx context.Context, q session) error {
+	j := &job{ended: ctx.Err, done: make(chan error, 1)}
+	j.do = func(ctx context.Context, q *session) error {
 		var err error
 		result, err = do(ctx, q)
 		return err
@@ -218,8 +194,8 @@ func write[T any](ctx context.Context, s *Store, op string, do func(ctx context.
 }
 
 // change is write for what has no result.
-func change(ctx context.Context, s *Store, op string, do func(ctx context.Context, q session) error) error {
-	_, err := write(ctx, s, op, func(ctx context.Context, q session) (struct{}, error) {
+func change(ctx context.Context, s *Store, op string, do func(ctx context.Context, q *session) error) error {
+	_, err := write(ctx, s, op, func(ctx context.Context, q *session) (struct{}, error) {
 		return struct{}{}, do(ctx, q)
 	})
 	return err

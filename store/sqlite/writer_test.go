@@ -16,7 +16,12 @@ import (
 
 func hold(t *testing.T, s *sqlite.Store) (release func()) {
 	t.Helper()
-	return must(s.Hold())(t)
+	free := must(s.Hold())(t)
+	return func() {
+		if err := free(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // queue starts f and returns when what it writes is queued behind n others.
@@ -29,14 +34,14 @@ func queue(s *sqlite.Store, n int, f func() error) (outcome <-chan error) {
 	return done
 }
 
-func createTenant(s *sqlite.Store, ctx context.Context, id carrel.TenantID) error {
+func createTenant(ctx context.Context, s *sqlite.Store, id carrel.TenantID) error {
 	return s.CreateTenant(ctx, store.Tenant{ID: id, CreatedAt: noon})
 }
 
 func TestAFailingOperationFailsAloneInItsBatch(t *testing.T) {
 	ctx := context.Background()
 	s := open(t, sqlite.Config{Path: newPath(t)})
-	if err := createTenant(s, ctx, "taken"); err != nil {
+	if err := createTenant(ctx, s, "taken"); err != nil {
 		t.Fatal(err)
 	}
 	release := hold(t, s)
@@ -46,7 +51,7 @@ func TestAFailingOperationFailsAloneInItsBatch(t *testing.T) {
 		if i%5 == 0 {
 			id = "taken"
 		}
-		outcomes = append(outcomes, queue(s, i, func() error { return createTenant(s, ctx, id) }))
+		outcomes = append(outcomes, queue(s, i, func() error { return createTenant(ctx, s, id) }))
 	}
 	// Half done when it fails: the plugin is created, its version is refused.
 	outcomes = append(outcomes, queue(s, 50, func() error {
@@ -79,8 +84,8 @@ func TestAnOperationSeesThoseBeforeItInItsBatch(t *testing.T) {
 	ctx := context.Background()
 	s := open(t, sqlite.Config{Path: newPath(t)})
 	release := hold(t, s)
-	first := queue(s, 0, func() error { return createTenant(s, ctx, acme) })
-	second := queue(s, 1, func() error { return createTenant(s, ctx, acme) })
+	first := queue(s, 0, func() error { return createTenant(ctx, s, acme) })
+	second := queue(s, 1, func() error { return createTenant(ctx, s, acme) })
 	key := queue(s, 2, func() error { return s.CreateKey(ctx, store.APIKey{ID: "k", Tenant: acme, Role: carrel.RoleOwner}) })
 	release()
 	if err := <-first; err != nil {
@@ -98,7 +103,7 @@ func TestACallerWhoseContextEndsDoesNotWaitAndItsWriteIsSkipped(t *testing.T) {
 	s := open(t, sqlite.Config{Path: newPath(t)})
 	release := hold(t, s)
 	ctx, cancel := context.WithCancel(context.Background())
-	outcome := queue(s, 0, func() error { return createTenant(s, ctx, acme) })
+	outcome := queue(s, 0, func() error { return createTenant(ctx, s, acme) })
 	cancel()
 	err := <-outcome // although the writer is still held
 	if !errors.Is(err, context.Canceled) {
@@ -107,7 +112,7 @@ func TestACallerWhoseContextEndsDoesNotWaitAndItsWriteIsSkipped(t *testing.T) {
 	wantCode(t, err, abi.Canceled)
 	release()
 	// This is behind it, so that one has been dealt with.
-	if err := createTenant(s, context.Background(), "other"); err != nil {
+	if err := createTenant(context.Background(), s, "other"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Tenant(context.Background(), acme)
@@ -117,11 +122,11 @@ func TestACallerWhoseContextEndsDoesNotWaitAndItsWriteIsSkipped(t *testing.T) {
 func TestAFullQueueBlocksUntilThereIsRoomOrTheContextEnds(t *testing.T) {
 	s := open(t, sqlite.Config{Path: newPath(t), Queue: 1})
 	release := hold(t, s)
-	queued := queue(s, 0, func() error { return createTenant(s, context.Background(), "queued") })
+	queued := queue(s, 0, func() error { return createTenant(context.Background(), s, "queued") })
 
 	late, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 	defer cancel()
-	err := createTenant(s, late, "late")
+	err := createTenant(late, s, "late")
 	wantCode(t, err, abi.Overloaded)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error is %v, want context.DeadlineExceeded", err)
@@ -129,12 +134,12 @@ func TestAFullQueueBlocksUntilThereIsRoomOrTheContextEnds(t *testing.T) {
 
 	canceled, cancel := context.WithCancel(context.Background())
 	gone := make(chan error, 1)
-	go func() { gone <- createTenant(s, canceled, "gone") }()
+	go func() { gone <- createTenant(canceled, s, "gone") }()
 	cancel()
 	wantCode(t, <-gone, abi.Canceled)
 
 	waiting := make(chan error, 1)
-	go func() { waiting <- createTenant(s, context.Background(), "waiting") }()
+	go func() { waiting <- createTenant(context.Background(), s, "waiting") }()
 	release()
 	for _, outcome := range []<-chan error{queued, waiting} {
 		if err := <-outcome; err != nil {
@@ -169,7 +174,7 @@ func TestCloseWaitsForWhatIsQueued(t *testing.T) {
 	var outcomes []<-chan error
 	for i := range 10 {
 		outcomes = append(outcomes, queue(s, i, func() error {
-			return createTenant(s, context.Background(), carrel.TenantID(fmt.Sprintf("t%d", i)))
+			return createTenant(context.Background(), s, carrel.TenantID(fmt.Sprintf("t%d", i)))
 		}))
 	}
 	closed := make(chan error, 1)
@@ -196,9 +201,9 @@ func TestCloseWaitsForWhatIsQueued(t *testing.T) {
 func TestCloseEndsTheWaitForRoomInTheQueue(t *testing.T) {
 	s := open(t, sqlite.Config{Path: newPath(t), Queue: 1})
 	release := hold(t, s)
-	queued := queue(s, 0, func() error { return createTenant(s, context.Background(), "queued") })
+	queued := queue(s, 0, func() error { return createTenant(context.Background(), s, "queued") })
 	waiting := make(chan error, 1)
-	go func() { waiting <- createTenant(s, context.Background(), "waiting") }()
+	go func() { waiting <- createTenant(context.Background(), s, "waiting") }()
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
 	if err := <-waiting; err == nil {

@@ -107,7 +107,7 @@ func historyKeys(t *testing.T, s store.Store) {
 		{Tenant: acme, Namespace: "a", Kind: carrel.KindExplicit, ID: "01"},
 	}
 	for _, k := range keys {
-		say(t, s, r, k, string(handleOf(k).String()), "answer")
+		say(t, s, r, k, handleOf(k).String(), "answer")
 	}
 	for _, k := range keys {
 		wantContents(t, s, k, handleOf(k).String(), "answer")

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/carrelhost/carrel/internal/testenv"
+)
+
+// shell runs a script with the shell, in a folder, against a host of the
+// script's own data directory, and returns its output.
+func shell(t *testing.T, dir, script string, vars ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=" + raceOptions}, vars...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+var readmeCommand = regexp.MustCompile(`(?m)^    (carrel .*)$`)
+
+func TestCommandsOfExampleReadmesRun(t *testing.T) {
+	readmes, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "README.md"))
+	if err != nil || len(readmes) == 0 {
+		t.Fatalf("found %d examples, %v", len(readmes), err)
+	}
+	for _, readme := range readmes {
+		dir := filepath.Dir(readme)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			text, err := os.ReadFile(readme)
+			if err != nil {
+				t.Fatal(err)
+			}
+			commands := readmeCommand.FindAllStringSubmatch(string(text), -1)
+			if len(commands) == 0 {
+				t.Fatal("the README has no commands")
+			}
+			host := "CARREL_DATA=" + testenv.New(t, testenv.Config()).Data()
+			refused := strings.Contains(string(text), "refuses the upload")
+			for _, c := range commands {
+				out, err := shell(t, dir, c[1], host)
+				if (err != nil) != refused {
+					t.Errorf("%s: %v\n%s", c[1], err, out)
+				}
+			}
+		})
+	}
+}
+
+// block returns the fenced block of a text that has a line.
+func block(t *testing.T, text, line string) string {
+	t.Helper()
+	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		if strings.Contains(m[1], line) {
+			return m[1]
+		}
+	}
+	t.Fatalf("no block has the line %q", line)
+	return ""
+}
+
+func TestCommandsOfTheReadmeRun(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	carrel, err := exec.LookPath("carrel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		line string // that the block has
+		want []string
+		curl bool
+	}{
+		"by HTTP": {"KEY=$(cat carrel-data/owner.key)", []string{
+			`"n":1`, `"output":"A2"`, `"content":"You are a mean assistant"`, `"reason":"deleted"`,
+		}, true},
+		"by command line": {"./carrel memory ls", []string{
+			"version 1 is active", "A2", "You are a mean assistant", `ended: memory "42"`,
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if out, err := shell(t, ".", "curl --help all | grep -e --json"); tc.curl && err != nil {
+				t.Skipf("install curl 7.82 or newer to run the README's lines: %v %s", err, out)
+			}
+			dir := t.TempDir()
+			for link, to := range map[string]string{
+				"carrel": carrel, "examples": examples, "carrel-data": testenv.New(t, testenv.Config()).Data(),
+			} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := shell(t, dir, block(t, string(readme), tc.line))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("the output lacks %s:\n%s", want, out)
+				}
+			}
+		})
+	}
+}
