@@ -20,7 +20,8 @@ type Problem struct {
 	Detail    string         `json:"detail,omitempty"`
 	RequestID string         `json:"requestId"`
 	Retryable bool           `json:"retryable"`
-	Limit     string         `json:"limit,omitempty"` // the limit that was hit
+	Limit     string         `json:"limit,omitempty"`     // the limit that was hit
+	GuestCode string         `json:"guestCode,omitempty"` // guest_failed: the plugin's own code
 	Errors    []carrel.Fault `json:"errors,omitempty"`
 }
 

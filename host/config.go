@@ -18,9 +18,10 @@ import (
 // DefaultConfig and change what you need. Field tags are the paths by which
 // configuration files and error messages name settings.
 type Config struct {
-	Listen       string   `yaml:"listen" env:"LISTEN"`              // address:port of the listener; port 0 = any
-	AdminListen  string   `yaml:"adminListen" env:"ADMIN_LISTEN"`   // if set, the administration has this listener of its own
-	AllowedHosts []string `yaml:"allowedHosts" env:"ALLOWED_HOSTS"` // further host names that a loopback listener answers to
+	Listen         string   `yaml:"listen" env:"LISTEN"`                  // address:port of the listener; port 0 = any
+	AdminListen    string   `yaml:"adminListen" env:"ADMIN_LISTEN"`       // if set, the administration has this listener of its own
+	AllowedHosts   []string `yaml:"allowedHosts" env:"ALLOWED_HOSTS"`     // further host names that a loopback listener answers to
+	AllowedOrigins []string `yaml:"allowedOrigins" env:"ALLOWED_ORIGINS"` // of web pages that may open WebSockets, such as https://app.example
 
 	Data  string `yaml:"data" env:"DATA"`   // the data directory
 	Store string `yaml:"store" env:"STORE"` // sqlite or memory
@@ -68,6 +69,20 @@ type Limits struct {
 	Plugins               int           `yaml:"plugins" env:"PLUGINS"`                              // of one tenant
 	Versions              int           `yaml:"versions" env:"VERSIONS"`                            // of one plugin
 	AnswerBytes           int64         `yaml:"answerBytes" env:"ANSWER_BYTES"`                     // of one model answer
+	LoadedVersions        int           `yaml:"loadedVersions" env:"LOADED_VERSIONS"`               // kept ready to be called
+	PluginLogLines        int           `yaml:"pluginLogLines" env:"PLUGIN_LOG_LINES"`              // kept of one plugin's log
+	Sessions              int           `yaml:"sessions" env:"SESSIONS"`                            // open at once, of one tenant
+	SessionIdleTTL        time.Duration `yaml:"sessionIdleTtl" env:"SESSION_IDLE_TTL"`              // of a session that asks for none
+	SessionMaxTTL         time.Duration `yaml:"sessionMaxTtl" env:"SESSION_MAX_TTL"`                // of a session that asks for none
+	SessionIdleTTLMax     time.Duration `yaml:"sessionIdleTtlMax" env:"SESSION_IDLE_TTL_MAX"`       // that a session may ask for
+	SessionMaxTTLMax      time.Duration `yaml:"sessionMaxTtlMax" env:"SESSION_MAX_TTL_MAX"`         // that a session may ask for
+	WebSockets            int           `yaml:"webSockets" env:"WEB_SOCKETS"`                       // open at once, of one tenant
+	FrameBytes            int64         `yaml:"frameBytes" env:"FRAME_BYTES"`                       // of one WebSocket frame
+	FramesPerSecond       int           `yaml:"framesPerSecond" env:"FRAMES_PER_SECOND"`            // of one WebSocket, with bursts of ten times as many
+	SocketInvocations     int           `yaml:"socketInvocations" env:"SOCKET_INVOCATIONS"`         // that run at once on one WebSocket
+	SocketIdle            time.Duration `yaml:"socketIdle" env:"SOCKET_IDLE"`                       // without a frame or a pong from the client
+	EventBytes            int64         `yaml:"eventBytes" env:"EVENT_BYTES"`                       // of one invocation's events
+	EventsKept            time.Duration `yaml:"eventsKept" env:"EVENTS_KEPT"`                       // of an invocation's events without a reader
 }
 
 // Memory is what the host does with chat memory beyond its scopes.
@@ -99,7 +114,11 @@ func DefaultConfig() Config {
 			RequestBytes: 1 << 20, ModuleBytes: 20 << 20, Uploads: 16, BodyTimeout: 30 * time.Second,
 			Timeout: 2 * time.Minute, CommitTimeout: 10 * time.Second, DrainTimeout: 20 * time.Second,
 			Invocations: 1024, ConcurrentInvocations: 256, TurnWaiters: 256,
-			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20,
+			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20, LoadedVersions: 256, PluginLogLines: 1000,
+			Sessions: 10_000, SessionIdleTTL: 30 * time.Minute, SessionMaxTTL: 24 * time.Hour,
+			SessionIdleTTLMax: 24 * time.Hour, SessionMaxTTLMax: 7 * 24 * time.Hour,
+			WebSockets: 10_000, FrameBytes: 1 << 20, FramesPerSecond: 50, SocketInvocations: 64, SocketIdle: 5 * time.Minute,
+			EventBytes: 8 << 20, EventsKept: 30 * time.Second,
 		},
 	}
 }
@@ -161,7 +180,12 @@ func (l Limits) all() map[string]int64 {
 		"timeout": int64(l.Timeout), "commitTimeout": int64(l.CommitTimeout), "drainTimeout": int64(l.DrainTimeout),
 		"invocations": int64(l.Invocations), "concurrentInvocations": int64(l.ConcurrentInvocations),
 		"turnWaiters": int64(l.TurnWaiters), "plugins": int64(l.Plugins), "versions": int64(l.Versions),
-		"answerBytes": l.AnswerBytes,
+		"answerBytes": l.AnswerBytes, "loadedVersions": int64(l.LoadedVersions), "pluginLogLines": int64(l.PluginLogLines),
+		"sessions": int64(l.Sessions), "sessionIdleTtl": int64(l.SessionIdleTTL), "sessionMaxTtl": int64(l.SessionMaxTTL),
+		"sessionIdleTtlMax": int64(l.SessionIdleTTLMax), "sessionMaxTtlMax": int64(l.SessionMaxTTLMax),
+		"webSockets": int64(l.WebSockets), "frameBytes": l.FrameBytes, "framesPerSecond": int64(l.FramesPerSecond),
+		"socketInvocations": int64(l.SocketInvocations), "socketIdle": int64(l.SocketIdle),
+		"eventBytes": l.EventBytes, "eventsKept": int64(l.EventsKept),
 	}
 }
 

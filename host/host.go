@@ -16,6 +16,7 @@ import (
 	"github.com/carrelhost/carrel/host/httpapi"
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/model"
+	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/host/tenant"
@@ -42,6 +43,8 @@ type Host struct {
 	models  model.Set
 	closers []io.Closer // of model providers
 	scopes  *scope.Registry
+	sandbox *sandbox.Sandbox
+	lines   *plugins.Log // what plugins log
 	catalog *plugins.Catalog
 	invoker *invoke.Invoker
 	servers []server
@@ -113,9 +116,14 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("host secret: %w", err)
 	}
+	l := h.cfg.Limits
 	h.scopes, err = scope.New(scope.Config{
 		Store: h.store, Node: uuid.NewString(), Secret: secret, Log: h.log,
 		CloseApplications: h.cfg.Memory.CloseApplicationOnShutdown,
+		Sessions: scope.SessionLimits{
+			Sessions: l.Sessions, DefaultIdle: l.SessionIdleTTL, DefaultMax: l.SessionMaxTTL,
+			MostIdle: l.SessionIdleTTLMax, MostMax: l.SessionMaxTTLMax,
+		},
 	})
 	if err != nil {
 		return err
@@ -123,21 +131,27 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if h.info.Recovered, err = h.scopes.Recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
+	if h.sandbox, err = sandbox.New(ctx, sandbox.Config{Module: h.moduleLimits()}); err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	if h.lines, err = plugins.NewLog(l.PluginLogLines); err != nil {
+		return err
+	}
+	known := plugins.Known{Models: h.models.Aliases(), Timeout: l.Timeout}
 	h.catalog, err = plugins.NewCatalog(plugins.Config{
-		Store:          h.store,
-		Admit:          plugins.AdmitPrompts(plugins.Known{Models: h.models.Aliases()}, h.moduleLimits()),
-		NewApplication: h.scopes.NewApplication,
-		Limits:         store.PluginLimits{Plugins: h.cfg.Limits.Plugins, Versions: h.cfg.Limits.Versions},
+		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.moduleLimits(), h.sandbox),
+		NewApplication: h.scopes.NewApplication, Loaded: l.LoadedVersions,
+		Limits: store.PluginLimits{Plugins: l.Plugins, Versions: l.Versions},
 	})
 	if err != nil {
 		return err
 	}
 	h.invoker, err = invoke.New(invoke.Config{
-		Catalog: h.catalog, Scopes: h.scopes, Histories: h.store, Models: h.models, Log: h.log,
+		Catalog: h.catalog, Scopes: h.scopes, Histories: h.store, Grants: h.store, Models: h.models,
+		Log: h.log, PluginLog: h.lines,
 		Limits: invoke.Limits{
-			Timeout: h.cfg.Limits.Timeout, Invocations: h.cfg.Limits.Invocations,
-			PerTenant: h.cfg.Limits.ConcurrentInvocations, TurnWaiters: h.cfg.Limits.TurnWaiters,
-			CommitTimeout: h.cfg.Limits.CommitTimeout,
+			Timeout: l.Timeout, Invocations: l.Invocations, PerTenant: l.ConcurrentInvocations,
+			TurnWaiters: l.TurnWaiters, CommitTimeout: l.CommitTimeout,
 		},
 	})
 	return err
@@ -208,6 +222,12 @@ func (h *Host) Close() error {
 		errs = append(errs, c.Close())
 	}
 	h.closers = nil
+	if h.catalog != nil {
+		h.catalog.Close()
+	}
+	if h.sandbox != nil {
+		errs = append(errs, h.sandbox.Close())
+	}
 	if h.store != nil {
 		errs = append(errs, h.store.Close())
 	}

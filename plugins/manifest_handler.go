@@ -13,6 +13,10 @@ import (
 // way to write the same is turned into it.
 const textOutput = `{"type":"string"}`
 
+// startExport is what a command calls its main function. The host runs
+// reactors only.
+const startExport = "_start"
+
 // handler reads what only a handler has. Two handlers may share an export.
 func (c *checker) handler(o object, m *abi.Method) {
 	if _, has := o.members["export"]; has {
@@ -57,7 +61,3 @@ func (c *checker) export(o object) string {
 	}
 	return name
 }
-
-// startExport is what a command calls its main function. The host runs
-// reactors only.
-const startExport = "_start"

@@ -66,7 +66,7 @@ func TestParseManifestFillsInDefaults(t *testing.T) {
 			Name: "com.acme.MyChat", Scope: abi.ScopeRequest,
 			Methods: []abi.Method{{
 				Name: "chat", Kind: abi.KindChat, Params: c.Params, Output: []byte(`{"type":"string"}`),
-				UserParam: "msg", Model: "default", Window: abi.Window{Type: abi.WindowMessages, Max: 20},
+				UserParam: "msg", Model: "default", Window: &abi.Window{Type: abi.WindowMessages, Max: 20},
 			}},
 		}},
 	})
@@ -98,7 +98,7 @@ func TestParseManifestReadsEverything(t *testing.T) {
 				Output:      []byte(`{"type":"string"}`),
 				UserMessage: "{{order.id}}", MemoryID: "id", MemoryIDRequired: true, Model: "big",
 				Generation: abi.Generation{Temperature: &temperature, TopP: &topP, MaxOutputTokens: &tokens, Stop: []string{"END"}, Seed: &seed, ReasoningEffort: "low"},
-				Window:     abi.Window{Type: abi.WindowMessages, Max: 4},
+				Window:     &abi.Window{Type: abi.WindowMessages, Max: 4},
 			}},
 		}},
 		DefaultMemoryID:    &abi.DefaultMemoryID{From: "header:X-Conversation", Priority: -3},
@@ -140,13 +140,13 @@ func TestParseManifestFaults(t *testing.T) {
 		"a member of another level":   {withService(`"memoryId":"id"`), []string{"/services/0/memoryId", "it belongs into a method"}},
 		"a member that nobody knows":  {withPlugin(`"zzzzzz":1`), []string{"/zzzzzz", "remove it (it may have abi, name"}},
 		"a member with control bytes": {withPlugin(`"\u001b[31m\u0000":1`), []string{"/\x1b[31m\x00", `"\x1b[31m\x00"`}},
-		"tools and other later members": {withPlugin(`"tools":[],"guards":[],"memoryNamespace":"x","warmup":{},"limits":{},"engine":"javascript"`),
-			[]string{"/tools", "not supported by this host yet", "/guards", "not supported", "/memoryNamespace", "not supported", "/warmup", "not supported", "/limits", "not supported", "/engine", "not supported"}},
-		"later members of a method": {withMethod(msgParams + `,"tools":[],"retain":"history","retrieve":{},"maxToolRounds":1,"maxToolCalls":1,"onToolError":"fail","inputGuards":[],"outputGuards":[],"maxRepairs":1,"maxReprompts":1,"export":"x"`),
+		"tools and other later members": {withPlugin(`"tools":[],"guards":[],"warmup":{},"engine":"javascript"`),
+			[]string{"/tools", "not supported by this host yet", "/guards", "not supported", "/warmup", "not supported", "/engine", "not supported"}},
+		"later members of a method": {withMethod(msgParams + `,"tools":[],"retain":"history","retrieve":{},"maxToolRounds":1,"maxToolCalls":1,"onToolError":"fail","inputGuards":[],"outputGuards":[],"maxRepairs":1,"maxReprompts":1`),
 			[]string{method + "/tools", "yet", method + "/retain", "yet", method + "/retrieve", "yet", method + "/maxToolRounds", "yet", method + "/maxToolCalls", "yet",
-				method + "/onToolError", "yet", method + "/inputGuards", "yet", method + "/outputGuards", "yet", method + "/maxRepairs", "yet", method + "/maxReprompts", "yet", method + "/export", "yet"}},
-		"later capabilities": {withPlugin(`"capabilities":{"http":[],"kv":true,"secrets":[],"call":[]}`),
-			[]string{"/capabilities/http", "yet", "/capabilities/kv", "yet", "/capabilities/secrets", "yet", "/capabilities/call", "yet"}},
+				method + "/onToolError", "yet", method + "/inputGuards", "yet", method + "/outputGuards", "yet", method + "/maxRepairs", "yet", method + "/maxReprompts", "yet"}},
+		"later capabilities": {withPlugin(`"capabilities":{"http":[],"kv":true,"secrets":[]}`),
+			[]string{"/capabilities/http", "yet", "/capabilities/kv", "yet", "/capabilities/secrets", "yet"}},
 
 		"a service name with a space":    {withPlugin(`"services":[{"name":"my chat"}]`), []string{"/services/0/name", "identifiers joined by dots"}},
 		"two services of one name":       {withPlugin(`"services":[{"name":"A"},{"name":"A"}]`), []string{"/services/1/name", "rename one"}},
@@ -154,11 +154,9 @@ func TestParseManifestFaults(t *testing.T) {
 		"a service that is no object":    {withPlugin(`"services":[1]`), []string{"/services/0", "a service must be an object"}},
 		"services that are no array":     {withPlugin(`"services":{}`), []string{"/services", "an array is expected"}},
 		"too many services":              {withPlugin(`"services":[` + strings.TrimSuffix(strings.Repeat("1,", 101), ",") + `]`), []string{"/services", "at most 100"}},
-		"a scope of a later version":     {withService(`"scope":"session"`), []string{"/services/0/scope", "not supported by this host yet; use"}},
 		"a scope in capitals":            {withService(`"scope":"APPLICATION"`), []string{"/services/0/scope", `did you mean "application"`}},
 		"a scope that nobody knows":      {withService(`"scope":"global"`), []string{"/services/0/scope", "it is one of"}},
-		"a handler":                      {withService(`"methods":[{"name":"x","kind":"handler"` + msgParams + `}]`), []string{"/services/0/methods/0/kind", `use "chat"`}},
-		"a kind that nobody knows":       {withService(`"methods":[{"name":"x","kind":"Chat"` + msgParams + `}]`), []string{"/services/0/methods/0/kind", `use "chat"`}},
+		"a kind that nobody knows":       {withService(`"methods":[{"name":"x","kind":"Chat"` + msgParams + `}]`), []string{"/services/0/methods/0/kind", `use "chat" or "handler"`}},
 		"a method without name and kind": {withService(`"methods":[{"params":{"type":"object","properties":{"m":{"type":"string"}},"required":["m"]}}]`), []string{method + "/name", "missing", method + "/kind", "missing"}},
 		"a method name with a dot":       {withService(`"methods":[{"name":"a.b","kind":"chat"` + msgParams + `}]`), []string{method + "/name", "letter or underscore"}},
 
@@ -195,8 +193,7 @@ func TestParseManifestFaults(t *testing.T) {
 			[]string{"/services/0/systemMessage", "params of /services/0/methods/0 has no such property"}},
 		"a template that is too long": {withService(`"systemMessage":"` + strings.Repeat("x", abi.MaxTemplateBytes+1) + `"`), []string{"/services/0/systemMessage", "at most 65536"}},
 
-		"a guest's provider":              {withPlugin(`"defaultMemoryId":{"export":"my_id"}`), []string{"/defaultMemoryId/export", "not supported by this host yet"}},
-		"a provider without a source":     {withPlugin(`"defaultMemoryId":{}`), []string{"/defaultMemoryId/from", "missing"}},
+		"a provider without a source":     {withPlugin(`"defaultMemoryId":{}`), []string{"/defaultMemoryId/from", "or write `export`"}},
 		"a source that nobody knows":      {withPlugin(`"defaultMemoryId":{"from":"cookie:x"}`), []string{"/defaultMemoryId/from", "no source"}},
 		"a header that is no token":       {withPlugin(`"defaultMemoryId":{"from":"header:X Y"}`), []string{"/defaultMemoryId/from", "not the name of a header"}},
 		"a header without a name":         {withPlugin(`"defaultMemoryId":{"from":"header:"}`), []string{"/defaultMemoryId/from", "not the name of a header"}},
@@ -282,6 +279,10 @@ func TestDefaultIDLeak(t *testing.T) {
 		"a leak that is allowed":               {service(none, `"allowDefaultIdLeak":true,`), false},
 		"a leak that is expressly not allowed": {service(none, `"allowDefaultIdLeak":false,`), true},
 		"a request-scoped service":             {withMethod(none), false},
+		"a session-scoped service":             {withService(`"scope":"session","methods":[{"name":"chat","kind":"chat"` + none + `}]`), false},
+		"a handler":                            {withPlugin(`"services":[{"name":"A","scope":"application","methods":[{"name":"x","kind":"handler","export":"x"}]}]`), false},
+		"a guest's provider":                   {service(none, `"defaultMemoryId":{"export":"my_id"},`), false},
+		"a guest's provider behind the host's": {service(none, `"defaultMemoryId":{"export":"my_id","priority":101},`), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := plugins.ParseManifest([]byte(tc.raw), plugins.Known{})
@@ -319,6 +320,9 @@ func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(withMethod(msgParams + `,"userMessage":"{{msg}}"`)))
 	f.Add([]byte(withService(`"scope":"application","systemMessage":"{{"`)))
 	f.Add([]byte(withPlugin(`"defaultMemoryId":{"from":"header:X"},"capabilities":{"models":["a"]}`)))
+	f.Add([]byte(withPlugin(`"defaultMemoryId":{"export":"id"},"memoryNamespace":"n","limits":{"memoryMiB":1,"timeout":"1s"},"capabilities":{"call":["b/*"]}`)))
+	f.Add([]byte(withHandler(`"export":"x","params":{"type":"object"},"output":{"type":["string","null"]}`)))
+	f.Add([]byte(withHandler(`"export":"x","output":true,"window":{}`)))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m, err := plugins.ParseManifest(raw, plugins.Known{})
 		if err != nil && carrel.CodeOf(err) != abi.DefaultIDLeak {
@@ -336,5 +340,15 @@ func FuzzParseManifest(f *testing.F) {
 			t.Fatalf("%v: %s", err, encoded)
 		}
 		wantSame(t, again, m)
+		for _, s := range m.Services {
+			for _, method := range s.Methods {
+				if handler := method.Kind == abi.KindHandler; handler != (method.Export != "") || handler != (method.Window == nil) || handler != (method.Model == "") {
+					t.Errorf("neither a chat method nor a handler: %+v", method)
+				}
+			}
+		}
+		if d := m.DefaultMemoryID; d != nil && (d.From == "") == (d.Export == "") {
+			t.Errorf("a provider of %+v", d)
+		}
 	})
 }

@@ -196,7 +196,7 @@ func slugOf(filename string) string {
 
 // noCode refuses what only a plugin with code can have.
 func (p *packer) noCode(root *tree) {
-	const remedy = "a source that is packed has no code; write the plugin with an SDK, or "
+	const remedy = "a prompt plugin has no code; write the plugin with an SDK, or "
 	if d, ok := root.values["defaultMemoryId"].(*tree); ok && d.has("export") {
 		const at = "/defaultMemoryId/export"
 		p.fault(at, p.line(at), "no function can yield the id: %stake it `from` a header or the subject", remedy)

@@ -188,6 +188,18 @@ Service.
 	}
 }
 
+func TestPackOfASessionScopedService(t *testing.T) {
+	m := packed(t, "a.yaml", "memoryNamespace: shared\nlimits: {timeout: 10s}\ncapabilities: {call: [b/*]}\nservices: [{name: A, scope: session}]")
+	if m.Services[0].Scope != abi.ScopeSession || m.MemoryNamespace != "shared" || m.Limits.Timeout != "10s" || len(m.Capabilities.Call) != 1 {
+		t.Errorf("got %+v", m)
+	}
+}
+
+func TestPackReportsAllThatNeedsCode(t *testing.T) {
+	_, _, err := plugins.Pack("a.yaml", []byte("services: [{name: A, methods: [{name: x, kind: handler}, {name: y, kind: handler}, {name: z}]}]\ndefaultMemoryId: {export: e}"))
+	wantFaults(t, err, "/defaultMemoryId/export", "no code", "/services/0/methods/0/kind", "no code", "/services/0/methods/1/kind", "no code")
+}
+
 func TestPackOfALeakingPluginWarns(t *testing.T) {
 	b, m, err := plugins.Pack("leaky.yaml", []byte("services:\n  - name: Chat\n    scope: application\n"))
 	if carrel.CodeOf(err) != abi.DefaultIDLeak {
@@ -240,6 +252,9 @@ func TestPackRefuses(t *testing.T) {
 		"a param of a type that is not one":  {"a.yaml", "services:\n - name: A\n   methods:\n    - name: chat\n      params: {msg: text}", "/services/0/methods/0/params/msg", "(line 5)"},
 		"a faulty template in the text":      {"a.md", two + "# A\nHi {{x\n# B\nb\n", "/services/0/systemMessage", "never closed; write }} after the param's name (line 6)"},
 		"levels without end":                 {"a.yaml", "a: " + strings.Repeat("[", 60) + strings.Repeat("]", 60), "", "too many values or levels"},
+		"a handler":                          {"a.md", "---\nservices:\n  - name: A\n    methods:\n      - name: x\n        kind: handler\n        export: x\n---\n", "/services/0/methods/0/kind", "a prompt plugin has no code; write the plugin with an SDK, or make it a chat method (line 6)"},
+		"an export of a chat method":         {"a.yaml", "services:\n - name: A\n   methods:\n    - name: chat\n      export: x\n", "/services/0/methods/0/export", "a prompt plugin has no code; write the plugin with an SDK, or remove `export` (line 5)"},
+		"a default id from a function":       {"a.yaml", "defaultMemoryId: {priority: -1,\n  export: my_id}\nservices: [{name: A}]\n", "/defaultMemoryId/export", "a prompt plugin has no code; write the plugin with an SDK, or take it `from` a header or the subject (line 2)"},
 		"a source of more than one mebibyte": {"a.yaml", strings.Repeat("#", plugins.MaxSourceBytes+1), "", "sourceBytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,6 +283,8 @@ func FuzzPack(f *testing.F) {
 	f.Add("a.md", niceAndMean)
 	f.Add("a.yaml", "services: [{name: Chat, methods: [{name: chat, params: {id?: string, msg: string}}]}]")
 	f.Add("a.yaml", "a: &a [*a]")
+	f.Add("a.yaml", "services: [{name: Chat, scope: session, methods: [{name: x, kind: handler, export: x}]}]")
+	f.Add("a.yaml", "defaultMemoryId: {export: x}\nservices: []")
 	f.Fuzz(func(t *testing.T, filename, src string) {
 		b, m, err := plugins.Pack(filename, []byte(src))
 		if err != nil && carrel.CodeOf(err) != abi.DefaultIDLeak {
@@ -286,5 +303,15 @@ func FuzzPack(f *testing.F) {
 			t.Fatal(err)
 		}
 		wantSame(t, again, m)
+		if m.DefaultMemoryID != nil && m.DefaultMemoryID.Export != "" {
+			t.Errorf("a prompt plugin asks its function %q", m.DefaultMemoryID.Export)
+		}
+		for _, s := range m.Services {
+			for _, method := range s.Methods {
+				if method.Kind != abi.KindChat {
+					t.Errorf("a prompt plugin has the method %+v", method)
+				}
+			}
+		}
 	})
 }

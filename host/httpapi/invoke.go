@@ -41,6 +41,7 @@ func (a *API) describe(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	defer running.Release()
 	m, ok := running.Method(at.Service, at.Method)
 	if !ok {
 		return carrel.FailNotFound("httpapi.describe")
@@ -52,9 +53,13 @@ func (a *API) describe(c echo.Context) error {
 }
 
 func memoryRule(running plugins.Running, m *plugins.Method) client.MemoryRule {
-	rule := client.MemoryRule{Param: m.Spec.MemoryID, Required: m.Spec.MemoryIDRequired, Default: "request"}
+	rule := client.MemoryRule{Param: m.Spec.MemoryID, Required: m.Spec.MemoryIDRequired, Default: "session, then request"}
 	if p := running.Manifest.DefaultMemoryID; p != nil {
-		rule.Default = p.From + ", then request"
+		from := p.From
+		if p.Export != "" {
+			from = "the plugin's function " + p.Export
+		}
+		rule.Default = from + ", then session, then request"
 	}
 	if rule.Required {
 		rule.Default = "none"
@@ -79,7 +84,10 @@ func (a *API) invoke(c echo.Context) error {
 	return c.JSON(http.StatusOK, client.Invocation{
 		ID: result.ID, Output: result.Output, MemoryID: string(result.MemoryID),
 		Model: result.Model, FinishReason: string(result.FinishReason),
-		Usage:   client.Usage{InputTokens: result.Usage.InputTokens, OutputTokens: result.Usage.OutputTokens},
+		Usage: client.Usage{
+			InputTokens: result.Usage.InputTokens, OutputTokens: result.Usage.OutputTokens,
+			GuestMicros: result.Usage.Guest.Microseconds(),
+		},
 		Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,
 	})
 }
@@ -120,10 +128,10 @@ func (a *API) readCall(c echo.Context) (call invoke.Call, detached bool, err err
 		return call, false, err
 	}
 	var ok bool
-	if call.Args, ok = value.(map[string]any); !ok {
+	if call.Args.Value, ok = value.(map[string]any); !ok {
 		return call, false, carrel.Fail(op, abi.InvalidParams, "the body is the params object: a JSON object")
 	}
-	call.ArgsBytes = len(body)
+	call.Args.JSON = body
 	return call, disconnect == "continue", nil
 }
 

@@ -80,7 +80,7 @@ func problemOf(err error, requestID string) client.Problem {
 		Code: code.String(), RequestID: requestID, Retryable: code.Retryable(),
 	}
 	if e, ok := errors.AsType[*carrel.Error](err); ok && code != abi.Internal {
-		p.Detail, p.Limit, p.Errors = e.Msg, e.Limit, e.Faults
+		p.Detail, p.Limit, p.Errors, p.GuestCode = e.Msg, e.Limit, e.Faults, e.GuestCode
 	}
 	if p.Detail == "" {
 		p.Detail = hidden[code]

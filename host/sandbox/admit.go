@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,7 +37,7 @@ func (r Report) Has(export string) bool {
 	return false
 }
 
-// Admit decides on uploaded bytes and keeps nothing of them. A module with
+// Admit decides on uploaded bytes, which must not change until it returns. A module with
 // code is compiled and initialised once, with MaxMemoryMiB of memory; one
 // without the manifest section is asked with carrel_describe. What the guest
 // code does in admission depends on its bytes only: clock and randomness are
@@ -70,7 +71,7 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 	if err != nil {
 		return report, err
 	}
-	defer func() { err = closed(ctx, p, err) }()
+	defer func() { err = errors.Join(err, s.keep(ctx, p)) }()
 	report.CompileFor, report.Exports, report.Imports = p.compileFor, p.list, p.imports
 
 	var steps []string
@@ -86,12 +87,18 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 	return report, err
 }
 
-// closed closes a program behind whatever went on with it.
-func closed(ctx context.Context, p *program, err error) error {
-	if e := p.close(context.WithoutCancel(ctx)); err == nil && e != nil {
-		return fmt.Errorf("sandbox: close a program: %w", e)
+// keep holds on to the program of the latest admission, and lets go of the
+// one before it: what was admitted is mostly opened next, and its machine code
+// is then still there.
+func (s *Sandbox) keep(ctx context.Context, p *program) error {
+	s.mu.Lock()
+	before := s.latest
+	s.latest = p
+	s.mu.Unlock()
+	if before == nil {
+		return nil
 	}
-	return err
+	return before.close(context.WithoutCancel(ctx))
 }
 
 // rehearse runs guest code at admission, under its own deadline.

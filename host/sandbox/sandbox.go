@@ -35,6 +35,7 @@ type Sandbox struct {
 	closed   bool
 	programs map[programKey]*program
 	plugins  map[*Plugin]struct{}
+	latest   *program       // that Admit made; no instance of it is alive
 	admitted sync.WaitGroup // admissions and openings that run; Add under mu
 }
 
@@ -76,8 +77,13 @@ func (s *Sandbox) Close() error {
 	for p := range s.plugins {
 		open = append(open, p)
 	}
+	latest := s.latest
+	s.latest = nil
 	s.mu.Unlock()
 	var err error
+	if latest != nil {
+		err = latest.close(context.Background())
+	}
 	for _, p := range open {
 		err = errors.Join(err, p.Close())
 	}

@@ -12,13 +12,10 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/host/strictjson"
+	"github.com/carrelhost/carrel/plugins"
 )
 
 const manifestFile = "manifest.json"
-
-// maxManifestDepth is deeper than any manifest that a host takes.
-const maxManifestDepth = 64
 
 const clangRemedy = "get clang and lld (Debian, Ubuntu: apt-get install clang lld; macOS: brew install llvm lld; Windows: https://releases.llvm.org)"
 
@@ -42,9 +39,9 @@ func compileC(ctx context.Context, dir string, sources []string) (string, []byte
 	if err != nil {
 		return "", nil, fmt.Errorf("read manifest: %w", err)
 	}
-	m, err := readManifest(manifestFile, manifest)
+	m, err := plugins.ParseManifest(manifest, plugins.Known{})
 	if err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("read %s: %w", manifestFile, err)
 	}
 	clang, err := findTool("clang", clangRemedy)
 	if err != nil {
@@ -72,26 +69,4 @@ func compileC(ctx context.Context, dir string, sources []string) (string, []byte
 	}
 	wasm, err := embedded(out, compact.Bytes())
 	return m.Name, wasm, err
-}
-
-// readManifest reads what a build needs of a manifest: it is strict JSON, its
-// members are the contract's, and the name can be a plugin's. Its faults are
-// invalid_manifest; the rest is the host's to check.
-func readManifest(what string, raw []byte) (abi.Manifest, error) {
-	var m abi.Manifest
-	if _, err := strictjson.Value(raw, maxManifestDepth); err != nil {
-		return m, fmt.Errorf("read %s: %w", what, err)
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&m); err != nil {
-		return m, carrel.Fail(buildOp, abi.InvalidManifest, fmt.Sprintf("%s is no manifest: %v", what, err))
-	}
-	if m.ABI != abi.Version {
-		return m, carrel.Fail(buildOp, abi.InvalidManifest, fmt.Sprintf("%s is for abi %q; this build makes plugins for %q", what, m.ABI, abi.Version))
-	}
-	if _, err := carrel.ParsePluginName(m.Name); err != nil {
-		return m, fmt.Errorf("%s: %w", what, err)
-	}
-	return m, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/plugins"
 	guest "github.com/carrelhost/carrel/sdk/go"
 )
 
@@ -38,9 +39,9 @@ func compileGo(ctx context.Context, dir string) (string, []byte, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	m, err := readManifest("the plugin's declaration", raw)
+	m, err := plugins.ParseManifest(raw, plugins.Known{})
 	if err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("read the plugin's declaration: %w", err)
 	}
 	if err := writeExports(filepath.Join(dir, exportsFile), m); err != nil {
 		return "", nil, err

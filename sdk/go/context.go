@@ -27,7 +27,9 @@ func newContext(h Host) *Context {
 type Info struct {
 	Tenant       string `json:"tenant"`
 	Plugin       string `json:"plugin"`
-	Version      string `json:"version"` // the manifest's
+	Version      string `json:"version"` // digest of the module that runs
+	Service      string `json:"service"`
+	Method       string `json:"method"`
 	RequestID    string `json:"requestId"`
 	InvocationID string `json:"invocationId"`
 	SessionID    string `json:"sessionId,omitempty"` // empty outside a session

@@ -2,6 +2,7 @@ package carrel
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/carrelhost/carrel/abi"
 )
@@ -23,11 +24,9 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 // FailedCode is the code of failures that are no *Error.
 const FailedCode = "failed"
 
-const maxErrorCode = 64
-
 // validCode reports whether a host takes the code.
 func validCode(code string) bool {
-	if code == "" || len(code) > maxErrorCode {
+	if code == "" || len(code) > abi.MaxGuestCodeBytes {
 		return false
 	}
 	for i := range len(code) {
@@ -44,10 +43,19 @@ func report(h Host, err error) {
 	var own *Error
 	switch {
 	case errors.As(err, &own) && validCode(own.Code):
-		h.Fail(own.Code, own.Message)
+		h.Fail(own.Code, message(own.Message))
 	default:
-		h.Fail(FailedCode, err.Error())
+		h.Fail(FailedCode, message(err.Error()))
 	}
+}
+
+// message cuts a message to what a host takes.
+func message(s string) string {
+	if len(s) <= abi.MaxGuestMessageBytes {
+		return s
+	}
+	const mark = "…"
+	return strings.ToValidUTF8(s[:abi.MaxGuestMessageBytes-len(mark)], "") + mark
 }
 
 // Refusal is a host call that the host refused. It never ends the guest: a

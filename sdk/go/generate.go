@@ -32,7 +32,7 @@ type ToolCall struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
-// System, User and Assistant make plain messages.
+// System makes a system message.
 func System(text string) Message { return Message{Role: RoleSystem, Content: text} }
 
 // User makes a user's message.
@@ -44,7 +44,7 @@ func Assistant(text string) Message { return Message{Role: RoleAssistant, Conten
 // Prompt is a model call without memory: exactly these messages are sent.
 type Prompt struct {
 	Model    string    `json:"model,omitempty"` // alias that Capabilities.Models names; "" = "default"
-	Messages []Message `json:"messages"`
+	Messages []Message `json:"messages"`        // of the roles system, user and assistant
 	Generation
 }
 

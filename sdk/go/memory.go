@@ -32,70 +32,97 @@ type DefaultMemory struct {
 	Key      string `json:"key"`      // for MemoryKey
 }
 
-// DefaultID returns the history that a method of this plugin would use here if
-// its caller named none.
+// DefaultID returns the history that a chat method of this plugin would use
+// here if its caller named none.
 func (m Memory) DefaultID(service, method string) (DefaultMemory, error) {
 	var d DefaultMemory
-	err := m.ctx.Do(abi.OpMemoryDefaultID, invokeName{service, method}, &d)
+	err := m.ctx.Do(abi.OpMemoryDefaultID, struct {
+		Service string `json:"service"`
+		Method  string `json:"method"`
+	}{service, method}, &d)
 	return d, err
 }
 
-type invokeName struct {
-	Service string `json:"service"`
-	Method  string `json:"method"`
-}
+// messagesPage is how many messages are asked for at once.
+const messagesPage = 500
 
 // Messages returns a history's messages, oldest first, its system message
 // before all. A history that was never written has none. Reading does not
 // touch: it prolongs and ends nothing.
 func (m Memory) Messages(r MemoryRef) ([]Message, error) {
-	var res struct {
-		Messages []Message `json:"messages"`
+	type request struct {
+		MemoryRef
+		After int64 `json:"after,omitempty"`
+		Limit int   `json:"limit"`
 	}
-	err := m.ctx.Do(abi.OpMemoryMessages, r, &res)
-	return res.Messages, err
+	type page struct {
+		Messages []struct {
+			Message
+			Seq int64 `json:"seq"` // the system message's is 0
+		} `json:"messages"`
+		More bool `json:"more"`
+	}
+	var all []Message
+	for after, more := int64(0), true; more; {
+		var p page
+		if err := m.ctx.Do(abi.OpMemoryMessages, request{r, after, messagesPage}, &p); err != nil {
+			return nil, err
+		}
+		for _, message := range p.Messages {
+			all, after = append(all, message.Message), message.Seq
+		}
+		more = p.More && after > 0
+	}
+	return all, nil
 }
 
-// Append stores whole turns: each a user's message and everything up to the
-// assistant's final answer. A system message may come first; it takes the
-// place of the stored one. The history is touched for the handler's service's
-// scope, so it ends with that.
-func (m Memory) Append(r MemoryRef, messages ...Message) error {
+// Append stores one whole turn: a user's message and everything up to the
+// assistant's final answer, results of tool calls included. The history is
+// touched for the scope of the handler's service, so it ends with that.
+func (m Memory) Append(r MemoryRef, turn ...Message) error {
 	return m.ctx.Do(abi.OpMemoryAppend, struct {
 		MemoryRef
 		Messages []Message `json:"messages"`
-	}{r, messages}, nil)
+	}{r, turn}, nil)
 }
 
-// Delete ends a history. One that is not there is no error.
-func (m Memory) Delete(r MemoryRef) error { return m.ctx.Do(abi.OpMemoryDelete, r, nil) }
+// Delete ends a history and reports whether there was one.
+func (m Memory) Delete(r MemoryRef) (deleted bool, err error) {
+	var res struct {
+		Deleted bool `json:"deleted"`
+	}
+	err = m.ctx.Do(abi.OpMemoryDelete, r, &res)
+	return res.Deleted, err
+}
 
 // History is one history of the plugin's namespace.
 type History struct {
-	Key      string `json:"key"` // for MemoryKey
 	MemoryID string `json:"memoryId"`
+	Key      string `json:"key"`      // for MemoryKey
 	Kind     string `json:"kind"`     // explicit, request, session or plugin
 	Messages int64  `json:"messages"` // the system message counts; 0 if it was only touched
+	Bytes    int64  `json:"bytes"`    // of contents
 }
 
-// List yields the histories of the plugin's namespace. It asks the host page
-// by page and ends after an error.
-func (m Memory) List() iter.Seq2[History, error] {
+// List yields the histories of the plugin's namespace whose memory ids begin
+// with prefix. It asks the host page by page and ends after an error.
+func (m Memory) List(prefix string) iter.Seq2[History, error] {
 	type request struct {
-		After string `json:"after,omitempty"`
+		Prefix string `json:"prefix,omitempty"`
+		After  string `json:"after,omitempty"`
 	}
 	type page struct {
-		Data []History `json:"data"`
-		Next string    `json:"next"`
+		Memories []History `json:"memories"`
+		Next     string    `json:"next"`
 	}
 	return func(yield func(History, error) bool) {
 		for after := ""; ; {
 			var p page
-			if err := m.ctx.Do(abi.OpMemoryList, request{after}, &p); err != nil {
+			if err := m.ctx.Do(abi.OpMemoryList, request{prefix, after}, &p); err != nil {
 				yield(History{}, err)
 				return
 			}
-			for _, h := range p.Data {
+			for _, h := range p.Memories {
 				if !yield(h, nil) {
 					return
 				}

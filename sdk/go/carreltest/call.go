@@ -23,6 +23,8 @@ type call struct {
 	output []byte
 	failed *carrel.Error
 	depth  int // of calls around this one
+
+	service, method string // that run
 }
 
 // run runs an export and returns its failure.
@@ -78,7 +80,11 @@ func (c *call) operation(op abi.Op) func(request []byte) (any, error) {
 	h := c.host
 	switch op {
 	case abi.OpContext:
-		return func([]byte) (any, error) { return h.Info, nil }
+		return func([]byte) (any, error) {
+			info := h.Info
+			info.Service, info.Method = c.service, c.method
+			return info, nil
+		}
 	case abi.OpConfigGet:
 		return func([]byte) (any, error) {
 			if h.Config == nil {

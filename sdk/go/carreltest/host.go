@@ -34,7 +34,7 @@ type Model func(p carrel.Prompt) (carrel.Answer, error)
 // plugin do, too, which is not so on a real host. A Host is not safe for
 // concurrent use.
 type Host struct {
-	Info     carrel.Info       // what Context.Info answers
+	Info     carrel.Info       // what Context.Info answers, service and method apart
 	Config   any               // what Context.Config decodes
 	Deadline time.Time         // of calls; zero = a minute from now
 	Model    Model             // nil refuses
@@ -82,7 +82,7 @@ func New(p carrel.Plugin) (*Host, error) {
 	}
 	h := &Host{
 		Info: carrel.Info{
-			Tenant: "test", Plugin: p.Name, Version: p.Version, RequestID: "req-1", InvocationID: "inv-1",
+			Tenant: "test", Plugin: p.Name, Version: "version-1", RequestID: "req-1", InvocationID: "inv-1",
 		},
 		Methods: map[string]Method{},
 		plugin:  p, methods: m.Services, allowed: m.Capabilities.Call, ids: m.DefaultMemoryID,

@@ -64,18 +64,20 @@ func (h *Host) Messages(r carrel.MemoryRef) []carrel.Message {
 	return slices.Clone(found.messages)
 }
 
-// Remember puts messages into a history before a call, as Memory.Append would.
-func (h *Host) Remember(r carrel.MemoryRef, messages ...carrel.Message) error {
+// Remember puts a turn into a history before a call, as Memory.Append does.
+func (h *Host) Remember(r carrel.MemoryRef, turn ...carrel.Message) error {
 	found, err := h.memory.of(abi.OpMemoryAppend, r)
 	if err != nil {
 		return err
 	}
-	return found.append(messages)
+	return found.append(turn)
 }
 
 type memoryRequest struct {
 	carrel.MemoryRef
-	Messages []carrel.Message `json:"messages"`
+	Messages []carrel.Message
+	After    int64
+	Limit    int
 }
 
 func (m memory) request(op abi.Op, raw []byte) (memoryRequest, *history, error) {
@@ -87,12 +89,24 @@ func (m memory) request(op abi.Op, raw []byte) (memoryRequest, *history, error) 
 	return r, found, err
 }
 
+// messages answers with a page, smaller than was asked for.
 func (m memory) messages(raw []byte) (any, error) {
-	_, found, err := m.request(abi.OpMemoryMessages, raw)
+	type stored struct {
+		carrel.Message
+		Seq int64 `json:"seq"`
+	}
+	r, found, err := m.request(abi.OpMemoryMessages, raw)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"messages": append([]carrel.Message{}, found.messages...)}, nil
+	list := []stored{}
+	for i, message := range found.messages {
+		if seq := int64(i + 1); seq > r.After && len(list) < min(r.Limit, pageSize) {
+			list = append(list, stored{message, seq})
+		}
+	}
+	more := len(list) > 0 && list[len(list)-1].Seq < int64(len(found.messages))
+	return map[string]any{"messages": list, "more": more}, nil
 }
 
 func (m memory) append(raw []byte) (any, error) {
@@ -100,7 +114,7 @@ func (m memory) append(raw []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return struct{}{}, found.append(r.Messages)
+	return carrel.DefaultMemory{MemoryID: found.MemoryID, Key: found.Key}, found.append(r.Messages)
 }
 
 func (m memory) delete(raw []byte) (any, error) {
@@ -108,82 +122,68 @@ func (m memory) delete(raw []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	deleted := len(found.messages) > 0
 	found.messages = nil
-	return struct{}{}, nil
+	return map[string]any{"deleted": deleted}, nil
 }
 
 // list returns the histories that have messages, a page at a time.
 func (m memory) list(raw []byte) (any, error) {
-	var r struct{ After string }
+	var r struct{ Prefix, After string }
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return nil, refuse(string(abi.OpMemoryList), abi.EINVAL, abi.MalformedJSON, err.Error())
 	}
 	page := []carrel.History{}
 	for _, found := range m.histories {
-		if found.Key > r.After && len(found.messages) > 0 {
-			found.History.Messages = int64(len(found.messages))
-			page = append(page, found.History)
+		if found.Key > r.After && strings.HasPrefix(found.MemoryID, r.Prefix) && len(found.messages) > 0 {
+			listed := found.History
+			for _, message := range found.messages {
+				listed.Messages++
+				listed.Bytes += int64(len(message.Content))
+			}
+			page = append(page, listed)
 		}
 	}
 	slices.SortFunc(page, func(a, b carrel.History) int { return strings.Compare(a.Key, b.Key) })
 	if len(page) <= pageSize {
-		return map[string]any{"data": page}, nil
+		return map[string]any{"memories": page}, nil
 	}
-	return map[string]any{"data": page[:pageSize], "next": page[pageSize-1].Key}, nil
+	return map[string]any{"memories": page[:pageSize], "next": page[pageSize-1].Key}, nil
 }
 
-// append stores whole turns; a system message at their head takes the place of
-// the history's.
-func (h *history) append(messages []carrel.Message) error {
-	var system []carrel.Message
-	turns := messages
-	if len(messages) > 0 && messages[0].Role == carrel.RoleSystem {
-		system, turns = messages[:1], messages[1:]
+// append stores one whole turn.
+func (h *history) append(turn []carrel.Message) error {
+	if fault := turnFault(turn); fault != "" {
+		return refuse(string(abi.OpMemoryAppend), abi.EINVAL, abi.InvalidParams, "this is no whole turn: "+fault)
 	}
-	if fault := turnFault(turns); fault != "" {
-		return refuse(string(abi.OpMemoryAppend), abi.EINVAL, abi.BadRequest, fault)
-	}
-	if system != nil {
-		old := h.messages
-		if len(old) > 0 && old[0].Role == carrel.RoleSystem {
-			old = old[1:]
-		}
-		h.messages = slices.Concat(system, old)
-	}
-	h.messages = append(h.messages, turns...)
+	h.messages = append(h.messages, turn...)
 	return nil
 }
 
-// turnFault says why messages are no whole turns, or returns "".
-func turnFault(messages []carrel.Message) string {
-	open := false                // a turn has begun and is not answered
+// turnFault says why messages are no whole turn, or returns "".
+func turnFault(turn []carrel.Message) string {
+	if len(turn) < 2 || turn[0].Role != carrel.RoleUser {
+		return "it is a user's message and everything up to the assistant's final answer"
+	}
 	waiting := map[string]bool{} // calls of tools without a result
-	for i, m := range messages {
-		switch m.Role {
-		case carrel.RoleUser:
-			if open {
-				return fmt.Sprintf("messages[%d]: the turn before has no answer of the assistant", i)
-			}
-			open = true
-		case carrel.RoleAssistant:
-			if !open || len(waiting) > 0 {
-				return fmt.Sprintf("messages[%d]: an answer stands after a user's message and the results of all tool calls", i)
-			}
+	final := false
+	for i, m := range turn[1:] {
+		switch {
+		case final:
+			return fmt.Sprintf("messages[%d] comes after the final answer", i+1)
+		case m.Role == carrel.RoleTool && waiting[m.ToolCallID]:
+			delete(waiting, m.ToolCallID)
+		case m.Role == carrel.RoleAssistant && len(waiting) == 0:
 			for _, c := range m.ToolCalls {
 				waiting[c.ID] = true
 			}
-			open = len(m.ToolCalls) > 0
-		case carrel.RoleTool:
-			if !waiting[m.ToolCallID] {
-				return fmt.Sprintf("messages[%d]: no tool call has the id %q", i, m.ToolCallID)
-			}
-			delete(waiting, m.ToolCallID)
+			final = len(m.ToolCalls) == 0
 		default:
-			return fmt.Sprintf("messages[%d]: the role %q cannot stand here", i, m.Role)
+			return fmt.Sprintf("messages[%d], of the role %q, cannot stand there", i+1, m.Role)
 		}
 	}
-	if open {
-		return "the last turn has no answer of the assistant"
+	if !final {
+		return "it ends without an answer of the assistant"
 	}
 	return ""
 }
@@ -201,8 +201,8 @@ func (c *call) defaultID(raw []byte) (any, error) {
 		return nil, refuse(string(abi.OpMemoryDefaultID), abi.EINVAL, abi.MalformedJSON, err.Error())
 	}
 	name := r.Service + "." + r.Method
-	if _, ok := c.host.find(name); !ok {
-		return nil, refuse(string(abi.OpMemoryDefaultID), abi.ENOENT, abi.NotFound, "the plugin has no method "+name)
+	if m, ok := c.host.find(name); !ok || m.Kind != abi.KindChat {
+		return nil, refuse(string(abi.OpMemoryDefaultID), abi.ENOENT, abi.NotFound, "the plugin has no chat method "+name)
 	}
 	type provided struct {
 		kind, id string
