@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -71,7 +70,7 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 	if err != nil {
 		return report, err
 	}
-	defer func() { err = errors.Join(err, s.keep(ctx, p)) }()
+	defer func() { err = also(err, s.keep(ctx, p)) }()
 	report.CompileFor, report.Exports, report.Imports = p.compileFor, p.list, p.imports
 
 	var steps []string

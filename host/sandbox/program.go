@@ -79,7 +79,7 @@ func (s *Sandbox) compile(ctx context.Context, wasm []byte, memoryMiB int) (*pro
 		err = p.readExports()
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.close(ctx))
+		return nil, also(err, p.close(ctx))
 	}
 	return p, nil
 }
@@ -104,7 +104,20 @@ func (p *program) close(ctx context.Context) error {
 	if p.compiled != nil {
 		err = p.compiled.Close(ctx)
 	}
-	return errors.Join(err, p.runtime.Close(ctx))
+	return also(err, p.runtime.Close(ctx))
+}
+
+// also adds a failure to close to an error, which stays as it is without one:
+// callers look at its type.
+func also(err, closing error) error {
+	switch {
+	case closing == nil:
+		return err
+	case err == nil:
+		return fmt.Errorf("sandbox: close a program: %w", closing)
+	default:
+		return errors.Join(err, closing)
+	}
 }
 
 // readExports sorts out what can be called and judges what the host calls.
