@@ -29,24 +29,29 @@ func withManifest(wasm, manifest string) []byte {
 	return module.AppendCustom([]byte(wasm), abi.ManifestSection, []byte(manifest))
 }
 
-func TestAdmitPrompts(t *testing.T) {
+func TestAdmit(t *testing.T) {
 	good := withMethod(msgParams)
 	for name, tc := range map[string]struct {
 		wasm    []byte
 		code    abi.Code
-		message string
+		message string // or, of a module that is admitted, its path
 	}{
-		"a module of a manifest":                        {withManifest(wasmHeader, good), abi.OK, ""},
+		"a module of a manifest":                        {withManifest(wasmHeader, good), abi.OK, "prompt"},
+		"a module with code":                            {withManifest(wasmHeader+typeSection+functionSection+codeSection, good), abi.OK, "plain"},
 		"no module":                                     {[]byte("\x7fELF"), abi.InvalidModule, ""},
 		"a module without a manifest":                   {[]byte(wasmHeader), abi.InvalidModule, "carrel pack"},
-		"a module with code":                            {withManifest(wasmHeader+typeSection+functionSection+codeSection, good), abi.InvalidModule, "not supported yet"},
+		"a module with code without a manifest":         {[]byte(wasmHeader + typeSection + functionSection + codeSection), abi.InvalidModule, "carrel build"},
+		"code that the engine refuses":                  {withManifest(wasmHeader+typeSection+functionSection+"\x0a\x05\x01\x03\x00\x1a\x0b", good), abi.InvalidModule, "not valid"},
+		"a handler without code":                        {withManifest(wasmHeader, withHandler(`"export":"f"`)), abi.InvalidManifest, "functions that the module does not have"},
+		"a handler that the code lacks":                 {withManifest(wasmHeader+typeSection+functionSection+codeSection, withHandler(`"export":"f"`)), abi.InvalidManifest, "functions that the module does not have"},
+		"an id provider that the code lacks":            {withManifest(wasmHeader+typeSection+functionSection+codeSection, withPlugin(`"defaultMemoryId":{"export":"f"}`)), abi.InvalidManifest, "functions that the module does not have"},
 		"unknown imports are named before code is":      {withManifest(wasmHeader+typeSection+importSection+functionSection+codeSection, good), abi.UnknownImport, "env"},
 		"a manifest that is not JSON":                   {withManifest(wasmHeader, "{"), abi.InvalidManifest, ""},
 		"a manifest of a model that the host lacks":     {withManifest(wasmHeader, withMethod(msgParams+`,"model":"big"`)), abi.InvalidManifest, "big"},
 		"an application-scoped service that would leak": {withManifest(wasmHeader, withService(`"scope":"application","methods":[{"name":"chat","kind":"chat"`+msgParams+`}]`)), abi.DefaultIDLeak, "memoryId"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			admit := plugins.AdmitPrompts(plugins.Known{Models: []string{"default", "small"}}, module.DefaultLimits())
+			admit := plugins.NewAdmit(plugins.Known{Models: []string{"default", "small"}}, module.DefaultLimits(), newBox(t))
 			before := bytes.Clone(tc.wasm)
 			a, err := admit(t.Context(), tc.wasm)
 			wantCode(t, err, tc.code)
@@ -59,7 +64,8 @@ func TestAdmitPrompts(t *testing.T) {
 				}
 				return
 			}
-			want := plugins.Report{Path: "prompt", ModuleBytes: len(tc.wasm), ManifestBytes: len(good), Models: []string{"default"}}
+			a.Report.CompileMicros = 0 // whatever it took
+			want := plugins.Report{Path: tc.message, ModuleBytes: len(tc.wasm), ManifestBytes: len(good), Models: []string{"default"}}
 			if got, _ := json.Marshal(a.Report); a.Manifest.Name != "a" || string(got) != mustJSON(t, want) {
 				t.Errorf("got %+v", a)
 			}
@@ -77,7 +83,7 @@ func mustJSON(t *testing.T, v any) string {
 }
 
 func TestTheReportNamesEachModelOnce(t *testing.T) {
-	admit := plugins.AdmitPrompts(plugins.Known{}, module.DefaultLimits())
+	admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
 	method := func(name, model string) string {
 		return `{"name":"` + name + `","kind":"chat","model":"` + model + `"` + msgParams + `}`
 	}
@@ -115,7 +121,8 @@ func TestEmbed(t *testing.T) {
 	if got, ok := m.Custom(abi.ManifestSection); !ok || !bytes.Equal(got, manifest) {
 		t.Errorf("the manifest is read back as %q", got)
 	}
-	if a, err := plugins.AdmitPrompts(plugins.Known{}, limits)(t.Context(), out); err != nil || a.Manifest.Name != "a" {
+	admit := plugins.NewAdmit(plugins.Known{}, limits, newBox(t))
+	if a, err := admit(t.Context(), out); err != nil || a.Manifest.Name != "a" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 
@@ -127,8 +134,9 @@ func TestEmbed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = plugins.AdmitPrompts(plugins.Known{}, limits)(t.Context(), coded)
-	wantCode(t, err, abi.InvalidModule)
+	if a, err := admit(t.Context(), coded); err != nil || a.Report.Path != "plain" {
+		t.Errorf("got %+v, %v", a, err)
+	}
 }
 
 // The same two parts are the same version, whichever way they arrive.

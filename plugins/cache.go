@@ -24,12 +24,14 @@ type build struct {
 // cache keeps what is active and what is loaded, so that an invocation needs
 // no read. What is active is never kept if it was read before a change: a
 // reader takes the epoch first, and its entry is dropped if a change came in
-// between. What is loaded cannot change, its digest names it.
+// between. What is loaded cannot change, its digest names it; but what is
+// loaded while versions are unloaded is not kept, since it may be one of them.
 type cache struct {
-	mu     sync.Mutex // guards what follows
-	epoch  uint64
-	active *simplelru.LRU[plugin, store.Plugin]
-	loaded *simplelru.LRU[build, *Loaded] // the cache is one user of each
+	mu      sync.Mutex // guards what follows
+	epoch   uint64
+	unloads uint64
+	active  *simplelru.LRU[plugin, store.Plugin]
+	loaded  *simplelru.LRU[build, *Loaded] // the cache is one user of each
 }
 
 func newCache(size int) (*cache, error) {
@@ -60,19 +62,21 @@ func (c *cache) putActive(p plugin, row store.Plugin, epoch uint64) {
 	}
 }
 
-// getLoaded returns a loaded version with one more user, the caller.
-func (c *cache) getLoaded(b build) (*Loaded, bool) {
+// getLoaded returns a loaded version with one more user, the caller, or what
+// to hand to putLoaded.
+func (c *cache) getLoaded(b build) (l *Loaded, unloads uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, ok := c.loaded.Get(b)
-	return l, ok && l.acquire()
+	l, ok = c.loaded.Get(b)
+	return l, c.unloads, ok && l.acquire()
 }
 
-// putLoaded keeps a version. The cache becomes a user of it.
-func (c *cache) putLoaded(b build, l *Loaded) {
+// putLoaded keeps a version, unless some were unloaded since getLoaded. The
+// cache becomes a user of it.
+func (c *cache) putLoaded(b build, l *Loaded, unloads uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l.acquire() {
+	if c.unloads == unloads && l.acquire() {
 		c.loaded.Remove(b)
 		c.loaded.Add(b, l)
 	}
@@ -90,6 +94,7 @@ func (c *cache) drop(p plugin) {
 func (c *cache) unload(p plugin, only *carrel.Digest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.unloads++
 	for _, b := range c.loaded.Keys() {
 		if b.plugin == p && (only == nil || b.digest == *only) {
 			c.loaded.Remove(b)
@@ -102,6 +107,7 @@ func (c *cache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch++
+	c.unloads++
 	c.active.Purge()
 	c.loaded.Purge()
 }

@@ -97,9 +97,11 @@ func TestAReaderThatAChangeOvertakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			close(goOn)
-			if g := <-done; g.err != nil || g.Manifest.Version != "one" {
-				t.Errorf("the reader got %+v", g)
+			g := <-done
+			if g.err != nil || g.Manifest.Version != "one" {
+				t.Fatalf("the reader got %+v", g)
 			}
+			g.Release()
 			l.wantRunning(active, tc.after)
 			l.wantRunning(active, tc.after)
 		})
@@ -131,6 +133,7 @@ func TestParallelReadersNeverGetWhatIsGone(t *testing.T) {
 					if r.Manifest.Version != fmt.Sprintf("v%d", got) || r.Application.ID == "" {
 						t.Errorf("version %d runs as %s in scope %q", got, r.Manifest.Version, r.Application.ID)
 					}
+					r.Release()
 				} else if carrel.CodeOf(err) != abi.NotFound {
 					t.Error(err)
 				}
@@ -174,6 +177,7 @@ func TestMorePluginsThanAreKeptReady(t *testing.T) {
 			if err != nil || r.Manifest.Version != "of "+name {
 				t.Fatalf("got %+v, %v", r, err)
 			}
+			r.Release()
 		}
 	}
 	if got := s.reads.Load(); got != 9 {

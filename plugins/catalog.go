@@ -212,11 +212,7 @@ func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.Plugi
 	if row.Active == (carrel.Digest{}) {
 		return Running{}, carrel.FailNotFound("plugins.Running")
 	}
-	named := !ref.IsActive()
-	if !named {
-		ref.Digest = row.Active
-	}
-	l, err := c.loadedVersion(ctx, key, ref, named)
+	l, err := c.loadedVersion(ctx, key, ref, row.Active)
 	if err != nil {
 		return Running{}, err
 	}
@@ -226,37 +222,48 @@ func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.Plugi
 }
 
 // loadedVersion returns a version with one more user. One that a caller named
-// is looked up first: it may have been deleted since it was loaded.
-func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.VersionRef, named bool) (*Loaded, error) {
-	if named {
-		v, err := c.Version(ctx, p.tenant, p.name, ref)
-		if err != nil {
-			return nil, err
-		}
-		ref = carrel.VersionRef{Digest: v.Digest}
+// is looked up first, unless it is the active one, which cannot be deleted:
+// another may have been since it was loaded.
+func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.VersionRef, active carrel.Digest) (*Loaded, error) {
+	if ref.IsActive() || ref.Digest == active {
+		return c.loadedBuild(ctx, build{p, active})
 	}
-	b := build{p, ref.Digest}
+	if l, _, ok := c.cache.getLoaded(build{p, active}); ok {
+		if l.Version.N == ref.N {
+			return l, nil
+		}
+		l.Release()
+	}
+	v, err := c.Version(ctx, p.tenant, p.name, ref)
+	if err != nil {
+		return nil, err
+	}
+	return c.loadedBuild(ctx, build{p, v.Digest})
+}
+
+// loadedBuild returns a version with one more user, loading it if need be.
+func (c *Catalog) loadedBuild(ctx context.Context, b build) (*Loaded, error) {
 	for {
-		if l, ok := c.cache.getLoaded(b); ok {
+		l, unloads, ok := c.cache.getLoaded(b)
+		if ok {
 			return l, nil
 		}
 		// Loading is shared, so it must not end with the one that asked first.
 		shared := context.WithoutCancel(ctx)
-		_, err, _ := c.loads.Do(string(p.tenant)+"/"+string(p.name)+"/"+b.digest.String(), func() (any, error) {
-			v, err := c.Version(shared, p.tenant, p.name, ref)
+		var mine *Loaded // stays nil if another caller is loading it
+		_, err, _ := c.loads.Do(string(b.tenant)+"/"+string(b.name)+"/"+b.digest.String(), func() (any, error) {
+			v, err := c.Version(shared, b.tenant, b.name, carrel.VersionRef{Digest: b.digest})
 			if err != nil {
 				return nil, err
 			}
-			l, err := c.load(shared, v)
-			if err != nil {
+			if mine, err = c.load(shared, v); err != nil {
 				return nil, err
 			}
-			c.cache.putLoaded(b, l)
-			l.Release() // the cache is its user now
-			return nil, nil
+			c.cache.putLoaded(b, mine, unloads)
+			return nil, nil //nolint:nilnil // what was loaded is in the cache and in mine
 		})
-		if err != nil {
-			return nil, err
+		if err != nil || mine != nil {
+			return mine, err
 		}
 	}
 }

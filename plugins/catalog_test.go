@@ -10,6 +10,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store"
@@ -47,8 +48,9 @@ func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 		}
 	}
 	scopes := 0
+	box := newBox(t)
 	cfg := plugins.Config{
-		Store: s, Admit: plugins.AdmitPrompts(plugins.Known{}, module.DefaultLimits()),
+		Store: s, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box),
 		NewApplication: func(id carrel.TenantID, p carrel.PluginName) store.ScopeInstance {
 			scopes++
 			return store.ScopeInstance{ID: carrel.ScopeID(fmt.Sprintf("app_%d", scopes)), Tenant: id, Plugin: p, Node: "one"}
@@ -63,7 +65,23 @@ func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(c.Close)
 	return &library{c, t, s}
+}
+
+// newBox returns a sandbox that the test closes.
+func newBox(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
+	box, err := sandbox.New(context.WithoutCancel(t.Context()), sandbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return box
 }
 
 // upload uploads version by version and returns the last one's outcome.
@@ -92,6 +110,7 @@ func (l *library) wantRunning(ref carrel.VersionRef, version string) plugins.Run
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	defer r.Release()
 	if r.Manifest.Version != version {
 		l.t.Fatalf("version %s runs, want %s", r.Manifest.Version, version)
 	}
@@ -356,9 +375,11 @@ func FuzzUpload(f *testing.F) {
 			}
 			return
 		}
-		if _, err := l.Running(t.Context(), acme, up.Plugin.Name, active); err != nil {
+		r, err := l.Running(t.Context(), acme, up.Plugin.Name, active)
+		if err != nil {
 			t.Fatal(err)
 		}
+		r.Release()
 	})
 }
 
@@ -367,7 +388,7 @@ func TestNewCatalogReportsEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("want an error")
 	}
-	for _, want := range []string{"NewApplication", "Limits", "size"} {
+	for _, want := range []string{"Sandbox", "NewApplication", "Limits", "size"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not name %s", err, want)
 		}
