@@ -66,9 +66,11 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	if err := v.commit(ctx, f, key, view.Generation, change, turn); err != nil {
 		return Result{}, err
 	}
+	usage := f.usage // of the plugin's own default id provider
+	usage.add(Usage{Usage: answer.Usage})
 	return Result{
 		ID: f.id, Output: answer.Text, MemoryID: key.ID,
-		Model: answer.Model, FinishReason: answer.FinishReason, Usage: Usage{Usage: answer.Usage},
+		Model: answer.Model, FinishReason: answer.FinishReason, Usage: usage,
 	}, nil
 }
 

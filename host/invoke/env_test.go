@@ -2,6 +2,7 @@ package invoke_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/model"
+	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
@@ -153,10 +155,12 @@ func (d *disk) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.Evi
 
 type env struct {
 	*invoke.Invoker
-	t      *testing.T
-	disk   *disk
-	scopes *scope.Registry
-	model  *provider
+	t       *testing.T
+	disk    *disk
+	scopes  *scope.Registry
+	catalog *plugins.Catalog
+	log     *plugins.Log // of the plugins
+	model   *provider
 
 	mu       sync.Mutex // guards requests
 	requests int
@@ -170,11 +174,23 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 	if e.scopes, err = scope.New(scope.Config{Store: e.disk, Node: "one", Log: log}); err != nil {
 		t.Fatal(err)
 	}
-	catalog, err := plugins.NewCatalog(plugins.Config{
-		Store: e.disk, Admit: plugins.AdmitPrompts(plugins.Known{}, module.DefaultLimits()),
-		NewApplication: e.scopes.NewApplication, Limits: store.PluginLimits{Plugins: 10, Versions: 10},
-	})
+	box, err := sandbox.New(t.Context(), sandbox.Config{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if e.catalog, err = plugins.NewCatalog(plugins.Config{
+		Store: e.disk, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box),
+		NewApplication: e.scopes.NewApplication, Limits: store.PluginLimits{Plugins: 20, Versions: 10},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.catalog.Close)
+	if e.log, err = plugins.NewLog(100); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []carrel.TenantID{acme, other} {
@@ -186,14 +202,12 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := catalog.Upload(t.Context(), plugins.Upload{Tenant: id, Module: wasm, Activate: true}); err != nil {
-				t.Fatal(err)
-			}
+			e.upload(id, wasm)
 		}
 	}
 	cfg := invoke.Config{
-		Catalog: catalog, Scopes: e.scopes, Histories: e.disk, Log: log,
-		Models: model.Set{"default": {Provider: e.model, Model: "scripted"}},
+		Catalog: e.catalog, Scopes: e.scopes, Histories: e.disk, Grants: e.disk, Log: log, PluginLog: e.log,
+		Models: model.Set{"default": {Provider: e.model, Model: "scripted"}, "small": {Provider: e.model, Model: "small"}},
 		Limits: invoke.Limits{
 			Timeout: time.Minute, Invocations: 100, PerTenant: 100, TurnWaiters: 100, CommitTimeout: 10 * time.Second,
 		},
@@ -205,6 +219,16 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 		t.Fatal(err)
 	}
 	return e
+}
+
+// upload makes a module the active version of its plugin.
+func (e *env) upload(tenant carrel.TenantID, wasm []byte) plugins.Uploaded {
+	e.t.Helper()
+	up, err := e.catalog.Upload(e.t.Context(), plugins.Upload{Tenant: tenant, Module: wasm, Activate: true})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return up
 }
 
 // call makes a call of an address with params given as key, value, key, value
@@ -219,11 +243,15 @@ func (e *env) call(address string, params ...string) invoke.Call {
 	for i := 0; i+1 < len(params); i += 2 {
 		args[params[i]] = params[i+1]
 	}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		e.t.Fatal(err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.requests++
 	return invoke.Call{
-		Request: carrel.RequestID(fmt.Sprintf("req_%d", e.requests)), Address: at, Args: args, ArgsBytes: 100,
+		Request: carrel.RequestID(fmt.Sprintf("req_%d", e.requests)), Address: at, Args: invoke.Args{Value: args, JSON: raw},
 		Caller: carrel.Caller{Tenant: acme, Key: "key_1", Role: carrel.RoleCaller},
 	}
 }

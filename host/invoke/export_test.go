@@ -6,20 +6,36 @@ import (
 	"github.com/carrelhost/carrel"
 )
 
-// Turns is the turn locks, for the tests of their races.
+// Turns is the turn locks, for the tests of their order and their races.
 type Turns struct{ *turnLocks }
 
 // NewTurns returns turn locks with room for so many waiters of one key.
 func NewTurns(waiters int) Turns { return Turns{newTurnLocks(waiters)} }
 
+// Frame is an invocation, as far as turn locks know it.
+type Frame struct{ *frame }
+
+// Root returns the client's own invocation of the seq-th request.
+func Root(seq uint64) Frame { return Frame{&frame{tree: &tree{seq: seq}}} }
+
+// Child returns an invocation that f makes.
+func (f Frame) Child() Frame { return Frame{&frame{tree: f.tree, parent: f.frame}} }
+
 // Acquire takes the turn of a key.
-func (t Turns) Acquire(ctx context.Context, k carrel.MemoryKey, reject bool) (release func(), err error) {
-	return t.acquire(ctx, k, reject)
+func (t Turns) Acquire(ctx context.Context, k carrel.MemoryKey, f Frame, reject bool) (release func(), err error) {
+	return t.acquire(ctx, k, f.frame, reject, nil)
 }
 
 // Held returns how many keys are held.
 func (t Turns) Held() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.held)
+	return len(t.keys)
+}
+
+// Holds returns how many turns an invocation itself holds.
+func (t Turns) Holds(f Frame) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return f.held
 }

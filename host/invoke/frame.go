@@ -2,9 +2,11 @@ package invoke
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store"
@@ -65,6 +67,15 @@ func (f *frame) use(k carrel.MemoryKey) scope.Use {
 		Key: k, Plugin: f.address.Plugin, Service: f.method.Scope, Application: f.running.Application,
 		Session: f.tree.session, By: f.tree.toucher(),
 	}
+}
+
+// mayNest refuses one more level of guest code: limit_exceeded.
+func (f *frame) mayNest() error {
+	if f.depth < abi.MaxCallDepth {
+		return nil
+	}
+	return carrel.FailLimit("invoke.guest", abi.LimitExceeded, "callDepth",
+		fmt.Sprintf("invocations nest at most %d deep in one request", abi.MaxCallDepth))
 }
 
 // outermost reports whether a client made this invocation itself.

@@ -38,9 +38,8 @@ func (g *guest) Describe() imports.Context {
 // same request.
 func (g *guest) Invoke(ctx context.Context, r imports.Invoke) (imports.Invoked, error) {
 	const op = "invoke.guest"
-	if g.f.depth >= abi.MaxCallDepth {
-		return imports.Invoked{}, carrel.FailLimit(op, abi.LimitExceeded, "callDepth",
-			fmt.Sprintf("invocations nest at most %d deep in one request", abi.MaxCallDepth))
+	if err := g.f.mayNest(); err != nil {
+		return imports.Invoked{}, err
 	}
 	at, err := g.address(ctx, r)
 	if err != nil {
@@ -156,16 +155,26 @@ func asksForModel(m abi.Manifest, alias string) bool {
 
 // DefaultMemoryID implements imports.Invoker.
 func (g *guest) DefaultMemoryID(ctx context.Context, s carrel.ServiceName, name carrel.MethodName) (imports.Memory, error) {
+	const op = "invoke.guest"
 	m, ok := g.f.running.Method(s, name)
 	if !ok || m.Spec.Kind != abi.KindChat {
-		return imports.Memory{}, carrel.FailNotFound("invoke.guest")
+		return imports.Memory{}, carrel.FailNotFound(op)
 	}
-	of := &frame{tree: g.f.tree, parent: g.f, depth: g.f.depth, id: g.f.id, running: g.f.running, method: m, address: g.f.address}
+	if m.Scope == carrel.ScopeSession && g.f.tree.session == nil {
+		return imports.Memory{}, noSession()
+	}
+	// The plugin's own provider may ask the same again: it nests like an
+	// invocation.
+	if err := g.f.mayNest(); err != nil {
+		return imports.Memory{}, err
+	}
+	of := &frame{tree: g.f.tree, parent: g.f, depth: g.f.depth + 1, id: g.f.id, running: g.f.running, method: m, address: g.f.address}
 	of.address.Service, of.address.Method = s, name
 	target := *m
 	target.Spec.MemoryID = "" // what the call would name is not the question
 	of.method = &target
 	key, err := g.v.resolve(ctx, of, nil)
+	g.f.usage.add(of.usage)
 	if err != nil {
 		return imports.Memory{}, err
 	}
@@ -242,6 +251,13 @@ func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Mes
 	k, err := g.key(ctx, to)
 	if err != nil {
 		return imports.Memory{}, err
+	}
+	if g.f.method.Scope == carrel.ScopeApplication && !g.f.running.Manifest.AllowDefaultIDLeak &&
+		(k.Kind == carrel.KindRequest || k.Kind == carrel.KindSession) {
+		return imports.Memory{}, carrel.Fail("invoke.guest", abi.DefaultIDLeak, fmt.Sprintf(
+			"the memory id is the %s's, and the service %s is application-scoped: what it appends there would outlive the id and never end. "+
+				`Append from a service of a shorter scope, or accept the leak with "allowDefaultIdLeak": true in the manifest`,
+			k.Kind, g.f.address.Service))
 	}
 	release, err := g.v.turns.acquire(ctx, k, g.f, false, nil)
 	if err != nil {

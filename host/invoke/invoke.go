@@ -230,14 +230,18 @@ func (v *Invoker) invoke(ctx context.Context, f *frame, args Args) (Result, erro
 		return Result{}, carrel.FailNotFound("invoke.invoke")
 	}
 	if m.Scope == carrel.ScopeSession && f.tree.session == nil {
-		return Result{}, carrel.Fail("invoke.invoke", abi.NoSession,
-			"the service is session-scoped: call it on a WebSocket, or with the header Carrel-Session")
+		return Result{}, noSession()
 	}
 	f.id, f.running, f.method = v.cfg.NewID(), running, m
 	if m.Spec.Kind == abi.KindHandler {
 		return v.handler(ctx, f, args)
 	}
 	return v.chat(ctx, f, args)
+}
+
+func noSession() error {
+	return carrel.Fail("invoke.invoke", abi.NoSession,
+		"the service is session-scoped: call it on a WebSocket, or with the header Carrel-Session")
 }
 
 // Drain refuses new requests from now on, waits for those that run until ctx

@@ -31,7 +31,7 @@ func TestTheResultOfACall(t *testing.T) {
 	sent, o := e.run(e.call("p/App.chat", "id", "1", "msg", "U1"), "A1")
 	want := invoke.Result{
 		ID: "inv_1", Output: "A1", MemoryID: "1", Model: "scripted-1", FinishReason: model.FinishStop,
-		Usage: carrel.Usage{InputTokens: 3, OutputTokens: 4},
+		Usage: invoke.Usage{Usage: carrel.Usage{InputTokens: 3, OutputTokens: 4}},
 	}
 	if o.Result != want || o.Pending || len(o.Evicted) != 0 || sent != "system:You are nice user:U1" {
 		t.Errorf("got %+v for %q", o, sent)
@@ -57,9 +57,9 @@ func TestRefusedBeforeAnyWork(t *testing.T) {
 		"a version that is not there":           {"p@2/Req.chat", []string{"id", "1", "msg", "U"}, nil, abi.NotFound, ""},
 		"a tenant that is not there":            {"p/Req.chat", []string{"id", "1", "msg", "U"}, func(c *invoke.Call) { c.Caller.Tenant = "nobody" }, abi.NotFound, ""},
 		"a param that is missing":               {"p/Req.chat", []string{"id", "1"}, nil, abi.InvalidParams, ""},
-		"a param of another type":               {"p/Req.chat", []string{"id", "1"}, func(c *invoke.Call) { c.Args["msg"] = true }, abi.InvalidParams, ""},
+		"a param of another type":               {"p/Req.chat", []string{"id", "1"}, func(c *invoke.Call) { c.Args.Value["msg"] = true }, abi.InvalidParams, ""},
 		"a param that no template uses":         {"p/Req.chat", []string{"id", "1", "msg", "U", "n", "many"}, nil, abi.InvalidParams, ""},
-		"no params at all":                      {"p/Req.chat", nil, func(c *invoke.Call) { c.Args = map[string]any{"id": "1"} }, abi.InvalidParams, ""},
+		"no params at all":                      {"p/Req.chat", nil, func(c *invoke.Call) { c.Args.Value = map[string]any{"id": "1"} }, abi.InvalidParams, ""},
 		"a user message that is empty":          {"p/Req.chat", []string{"id", "1", "msg", ""}, nil, abi.InvalidParams, ""},
 		"a template that comes out empty":       {"p/Req.topic", []string{"topic", ""}, nil, abi.InvalidParams, ""},
 		"a memory id that is missing":           {"p/App.chat", []string{"msg", "U"}, nil, abi.InvalidMemoryID, ""},
@@ -195,7 +195,7 @@ func TestACommitThatFails(t *testing.T) {
 	done := e.start(t.Context(), e.call("p/Mean.chat", "id", "1", "msg", "U2"))
 	(<-e.model.calls).say("A2")
 	o := <-done
-	if wantError(t, o.err, abi.StorageFull, ""); !errors.Is(o.err, full) || o.Output != "" {
+	if wantError(t, o.err, abi.StorageFull, ""); !errors.Is(o.err, full) || o.Output != nil {
 		t.Errorf("got %+v", o)
 	}
 	e.wantStored("1", firstTurn)

@@ -285,7 +285,7 @@ func TestTurnsThatRaceWithTheirWaitersEnd(t *testing.T) {
 					yield(round % 8)
 					cancel()
 				})
-				release, err := turns.Acquire(ctx, keys[k], false)
+				release, err := turns.Acquire(ctx, keys[k], invoke.Root(uint64(i)), false)
 				switch {
 				case err == nil:
 					if n := running[k].Add(1); n != 1 {
@@ -320,7 +320,7 @@ func TestAHandOverToAWaiterThatIsGone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := invoke.NewTurns(10)
 			k := carrel.MemoryKey{ID: "a"}
-			release, err := turns.Acquire(t.Context(), k, false)
+			release, err := turns.Acquire(t.Context(), k, invoke.Root(1), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +332,7 @@ func TestAHandOverToAWaiterThatIsGone(t *testing.T) {
 			wait := func(ctx context.Context) <-chan got {
 				c := make(chan got, 1)
 				go func() {
-					release, err := turns.Acquire(ctx, k, false)
+					release, err := turns.Acquire(ctx, k, invoke.Root(2), false)
 					c <- got{release, err}
 				}()
 				synctest.Wait()

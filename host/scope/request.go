@@ -2,6 +2,7 @@ package scope
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/carrelhost/carrel"
@@ -21,8 +22,9 @@ type Request struct {
 	mu     sync.RWMutex
 	closed bool
 
-	touchMu sync.Mutex // guards touched
+	touchMu sync.Mutex // guards what follows
 	touched bool       // the store has, or may have, this instance
+	shared  bool       // a service of a longer scope used a key of this request's own kind
 }
 
 // Begin opens the scope of a request. Nothing is stored until it touches.
@@ -50,17 +52,27 @@ type Use struct {
 }
 
 // Touch records durably, before the model is called, that this scope or the
-// application's uses the key. A key of the request's own kind has no history
-// that anyone else could have written, so its touch is left to the commit.
-// Errors: scope_closed, and the store's.
+// application's uses the key. A key of this very request's has no history that
+// anyone else could have written, so its touch is left to the commit, which
+// makes that history. Errors: scope_closed, and the store's.
 func (q *Request) Touch(ctx context.Context, u Use) error {
-	if u.Service == carrel.ScopeRequest && u.Key.Kind == carrel.KindRequest {
+	if u.Service == carrel.ScopeRequest && q.ownsAlone(u.Key) {
 		return nil
 	}
 	return q.write(u, func(t store.Touch) error {
 		_, err := q.r.cfg.Store.Touch(ctx, t)
 		return err
 	})
+}
+
+// ownsAlone reports whether only this scope can have touched a key.
+func (q *Request) ownsAlone(k carrel.MemoryKey) bool {
+	if k.Kind != carrel.KindRequest || !strings.HasPrefix(string(k.ID), string(q.in.ID)+"#") {
+		return false
+	}
+	q.touchMu.Lock()
+	defer q.touchMu.Unlock()
+	return !q.shared
 }
 
 // Commit appends a whole turn to the history that it was built upon, and
@@ -85,13 +97,14 @@ func (q *Request) write(u Use, do func(store.Touch) error) error {
 		Scope: q.in, Key: u.Key, Handle: q.r.Handle(u.Key),
 		Plugin: u.Plugin, By: u.By, At: q.r.cfg.Now(),
 	}
+	q.touchMu.Lock() // before the write: one whose outcome is unknown counts
+	q.touched = q.touched || u.Service == carrel.ScopeRequest
+	q.shared = q.shared || u.Service != carrel.ScopeRequest && u.Key.Kind == carrel.KindRequest
+	q.touchMu.Unlock()
 	switch u.Service {
+	case carrel.ScopeRequest:
 	case carrel.ScopeApplication:
 		t.Scope = u.Application
-	case carrel.ScopeRequest:
-		q.touchMu.Lock()
-		q.touched = true // before the write: one whose outcome is unknown counts
-		q.touchMu.Unlock()
 	case carrel.ScopeSession:
 		if u.Session == nil {
 			return carrel.Fail("scope.Request", abi.NoSession, "this needs a session, and there is none")
