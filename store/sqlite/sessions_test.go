@@ -18,7 +18,7 @@ func TestAfterARestartSocketsAreOrphansAndHTTPSessionsGoOn(t *testing.T) {
 	ctx := context.Background()
 	path := newPath(t)
 	s := open(t, sqlite.Config{Path: path})
-	if err := createTenant(s, ctx, acme); err != nil {
+	if err := createTenant(ctx, s, acme); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []carrel.SessionID{"ses_http", "ses_closed"} {
