@@ -10,6 +10,9 @@ import "embed"
 //go:embed go/*.go go/carreltest/*.go
 var Go embed.FS
 
+// The committed guest of the C SDK is built anew by clang:
+//go:generate go test ../internal/scaffold -run ^TestTheCommittedGuestOfC -update
+
 // C holds the C SDK under c/: carrel.h and the example's source.
 //
 //go:embed c/carrel.h c/examples/hello/hello.c

@@ -66,14 +66,11 @@ func askGo(ctx context.Context, path, dir, tmp string) ([]byte, error) {
 	program := filepath.Join(tmp, "plugin.exe")
 	file := filepath.Join(tmp, "manifest.json")
 	native := tool{path, dir, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "GOWORK=off", "CGO_ENABLED=0"}}
-	if err := native.run(ctx, goBuild("-buildmode=default", "-o", program, ".")...); err != nil {
+	if err := native.run(ctx, goBuild("-buildmode=exe", "-o", program, ".")...); err != nil {
 		return nil, err
 	}
 	declare := tool{program, dir, []string{guest.ManifestFileEnv + "=" + file}}
 	if err := declare.run(ctx); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, carrel.Fail(buildOp, abi.BadRequest, "the package in "+dir+" is no program; a plugin is a package main")
-		}
 		return nil, fmt.Errorf("ask the plugin for its manifest: %w", err)
 	}
 	raw, err := os.ReadFile(file) //nolint:gosec // in our own folder

@@ -60,7 +60,7 @@ func New(dir, name string, lang Language) error {
 		return err
 	}
 	if err := write(dir, files); err != nil {
-		return errors.Join(err, clear(dir, made, files))
+		return errors.Join(err, undo(dir, made, files))
 	}
 	return nil
 }
@@ -106,8 +106,8 @@ func writeNew(path string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// clear removes what a write that failed has left.
-func clear(dir string, made bool, files map[string][]byte) error {
+// undo removes what a write that failed has left.
+func undo(dir string, made bool, files map[string][]byte) error {
 	if made {
 		return os.RemoveAll(dir)
 	}

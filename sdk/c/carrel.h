@@ -73,7 +73,8 @@ CARREL_IMPORT("send") int32_t carrel_send(int32_t stream, const void *ptr, int32
 CARREL_IMPORT("close") int32_t carrel_close(int32_t handle);
 /* Copies up to n bytes of a result or frame from off; returns how many. */
 CARREL_IMPORT("read") int32_t carrel_read(int32_t handle, int32_t off, void *dst, int32_t n);
-/* JSON of the last refusal: code, message, remedy. */
+/* JSON of the last refusal: code, message, remedy. Copies up to cap bytes and
+ * returns how long it is. */
 CARREL_IMPORT("last_error") int32_t carrel_last_error(void *dst, int32_t cap);
 /* Writes a line to the plugin's log; capped per call. */
 CARREL_IMPORT("log") int32_t carrel_log(int32_t level, const void *ptr, int32_t n);

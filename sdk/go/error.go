@@ -51,6 +51,7 @@ func report(h Host, err error) {
 
 // message cuts a message to what a host takes.
 func message(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd") // as JSON has it, before the length is looked at
 	if len(s) <= abi.MaxGuestMessageBytes {
 		return s
 	}

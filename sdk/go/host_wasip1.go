@@ -59,11 +59,11 @@ type guestHost struct{}
 // bytesOf returns the address and the length of bytes, for one import. The
 // import keeps the memory alive while it runs.
 func bytesOf(b []byte) (unsafe.Pointer, int32) {
-	return unsafe.Pointer(unsafe.SliceData(b)), int32(len(b))
+	return unsafe.Pointer(unsafe.SliceData(b)), int32(len(b)) //nolint:gosec // imports take addresses
 }
 
 func textOf(s string) (unsafe.Pointer, int32) {
-	return unsafe.Pointer(unsafe.StringData(s)), int32(len(s))
+	return unsafe.Pointer(unsafe.StringData(s)), int32(len(s)) //nolint:gosec // imports take addresses, and do not write to this one
 }
 
 // readAll fills a buffer of n bytes by an import that copies from an offset
@@ -71,11 +71,12 @@ func textOf(s string) (unsafe.Pointer, int32) {
 func readAll(what string, n int32, from func(dst unsafe.Pointer, off, n int32) int32) ([]byte, error) {
 	b := make([]byte, n)
 	for off := int32(0); off < n; {
-		got := from(unsafe.Pointer(&b[off]), off, n-off)
+		dst, left := bytesOf(b[off:])
+		got := from(dst, off, left)
 		if got < 0 {
 			return nil, refused(what, got)
 		}
-		if got == 0 || got > n-off {
+		if got == 0 || got > left {
 			return nil, &Refusal{Op: what, Errno: abi.EIO, Message: "the host's bytes ended early"}
 		}
 		off += got

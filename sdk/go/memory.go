@@ -52,8 +52,8 @@ const messagesPage = 500
 func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 	type request struct {
 		MemoryRef
-		After int64 `json:"after,omitempty"`
-		Limit int   `json:"limit"`
+		After *int64 `json:"after,omitempty"` // seq of the last message that is known
+		Limit int    `json:"limit"`
 	}
 	type page struct {
 		Messages []struct {
@@ -63,17 +63,18 @@ func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 		More bool `json:"more"`
 	}
 	var all []Message
-	for after, more := int64(0), true; more; {
+	for req := (request{r, nil, messagesPage}); ; {
 		var p page
-		if err := m.ctx.Do(abi.OpMemoryMessages, request{r, after, messagesPage}, &p); err != nil {
+		if err := m.ctx.Do(abi.OpMemoryMessages, req, &p); err != nil {
 			return nil, err
 		}
 		for _, message := range p.Messages {
-			all, after = append(all, message.Message), message.Seq
+			all, req.After = append(all, message.Message), &message.Seq
 		}
-		more = p.More && after > 0
+		if !p.More || len(p.Messages) == 0 {
+			return all, nil
+		}
 	}
-	return all, nil
 }
 
 // Append stores one whole turn: a user's message and everything up to the

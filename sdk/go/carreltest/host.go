@@ -46,11 +46,19 @@ type Host struct {
 	memory  memory          // chat memory
 	random  *rand.ChaCha8   // the same in every test
 	plugin  carrel.Plugin   // under test
-	methods []abi.Service   // as the manifest declares them
+	methods []method        // as the manifest declares them
 	allowed []string        // capabilities.call
 	models  map[string]bool // aliases that the manifest names
 	ids     *abi.DefaultMemoryID
 }
+
+// method is a method of the plugin under test.
+type method struct {
+	abi.Method
+	service string
+}
+
+func (m method) address() string { return m.service + "." + m.Name }
 
 // Line is a line of the log.
 type Line struct {
@@ -85,7 +93,7 @@ func New(p carrel.Plugin) (*Host, error) {
 			Tenant: "test", Plugin: p.Name, Version: "version-1", RequestID: "req-1", InvocationID: "inv-1",
 		},
 		Methods: map[string]Method{},
-		plugin:  p, methods: m.Services, allowed: m.Capabilities.Call, ids: m.DefaultMemoryID,
+		plugin:  p, allowed: m.Capabilities.Call, ids: m.DefaultMemoryID,
 		random: rand.NewChaCha8([32]byte{}),
 		memory: newMemory(),
 		models: map[string]bool{},
@@ -94,9 +102,10 @@ func New(p carrel.Plugin) (*Host, error) {
 		h.models[alias] = true
 	}
 	for _, s := range m.Services {
-		for _, method := range s.Methods {
-			if method.Kind == abi.KindChat {
-				h.models[alias(method.Model)] = true
+		for _, declared := range s.Methods {
+			h.methods = append(h.methods, method{declared, s.Name})
+			if declared.Kind == abi.KindChat {
+				h.models[alias(declared.Model)] = true
 			}
 		}
 	}
@@ -146,8 +155,8 @@ func Texts(texts ...string) Model {
 // A failure of the handler is a *carrel.Error, as the caller would see it.
 // Other errors say that the call would not reach the handler, or that a host
 // would refuse its output.
-func (h *Host) Call(method string, params any) ([]byte, error) {
-	m, err := h.handler(method)
+func (h *Host) Call(name string, params any) ([]byte, error) {
+	m, err := h.handler(name)
 	if err != nil {
 		return nil, err
 	}
@@ -156,9 +165,9 @@ func (h *Host) Call(method string, params any) ([]byte, error) {
 
 // Call calls a handler as Host.Call does and decodes its output; Out is string
 // for text.
-func Call[Out any](h *Host, method string, params any) (Out, error) {
+func Call[Out any](h *Host, name string, params any) (Out, error) {
 	var out Out
-	m, err := h.handler(method)
+	m, err := h.handler(name)
 	if err != nil {
 		return out, err
 	}
@@ -172,7 +181,7 @@ func Call[Out any](h *Host, method string, params any) (Out, error) {
 		}
 	}
 	if err := json.Unmarshal(b, &out); err != nil {
-		return out, fmt.Errorf("decode the output of %s: %w", method, err)
+		return out, fmt.Errorf("decode the output of %s: %w", name, err)
 	}
 	return out, nil
 }
@@ -190,7 +199,7 @@ func (h *Host) DefaultMemoryID() (string, error) {
 }
 
 // run calls a handler with params that it checks, and checks the output.
-func (h *Host) run(m abi.Method, params any, depth int) ([]byte, error) {
+func (h *Host) run(m method, params any, depth int) ([]byte, error) {
 	if params == nil {
 		params = struct{}{}
 	}
@@ -201,7 +210,7 @@ func (h *Host) run(m abi.Method, params any, depth int) ([]byte, error) {
 	if err := check(m.Params, input); err != nil {
 		return nil, fmt.Errorf("the params of %s do not match its schema: %w", m.Name, err)
 	}
-	c := &call{host: h, input: input, depth: depth}
+	c := &call{host: h, input: input, depth: depth, service: m.service, method: m.Name}
 	if err := c.run(m.Export); err != nil {
 		return nil, err
 	}
@@ -213,29 +222,25 @@ func (h *Host) run(m abi.Method, params any, depth int) ([]byte, error) {
 	return c.output, nil
 }
 
-func isText(m abi.Method) bool { return string(m.Output) == `{"type":"string"}` }
+func isText(m method) bool { return string(m.Output) == `{"type":"string"}` }
 
 // find returns a method by Service.method.
-func (h *Host) find(name string) (abi.Method, bool) {
-	for _, s := range h.methods {
-		for _, m := range s.Methods {
-			if s.Name+"."+m.Name == name {
-				return m, true
-			}
+func (h *Host) find(address string) (method, bool) {
+	for _, m := range h.methods {
+		if m.address() == address {
+			return m, true
 		}
 	}
-	return abi.Method{}, false
+	return method{}, false
 }
 
-func (h *Host) handler(name string) (abi.Method, error) {
+func (h *Host) handler(name string) (method, error) {
 	m, ok := h.find(name)
 	if !ok {
 		var found []string
-		for _, s := range h.methods {
-			for _, candidate := range s.Methods {
-				if candidate.Name == name {
-					m, found = candidate, append(found, s.Name+"."+name)
-				}
+		for _, candidate := range h.methods {
+			if candidate.Name == name {
+				m, found = candidate, append(found, candidate.address())
 			}
 		}
 		switch len(found) {

@@ -76,7 +76,7 @@ func (h *Host) Remember(r carrel.MemoryRef, turn ...carrel.Message) error {
 type memoryRequest struct {
 	carrel.MemoryRef
 	Messages []carrel.Message
-	After    int64
+	After    *int64
 	Limit    int
 }
 
@@ -100,8 +100,12 @@ func (m memory) messages(raw []byte) (any, error) {
 		return nil, err
 	}
 	list := []stored{}
+	after := int64(-1)
+	if r.After != nil {
+		after = *r.After
+	}
 	for i, message := range found.messages {
-		if seq := int64(i + 1); seq > r.After && len(list) < min(r.Limit, pageSize) {
+		if seq := int64(i + 1); seq > after && len(list) < min(r.Limit, pageSize) {
 			list = append(list, stored{message, seq})
 		}
 	}

@@ -1,0 +1,242 @@
+package carreltest_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	carrel "github.com/carrelhost/carrel/sdk/go"
+	"github.com/carrelhost/carrel/sdk/go/carreltest"
+
+	"github.com/carrelhost/carrel/abi"
+)
+
+func turn(n int) []carrel.Message {
+	return []carrel.Message{carrel.User(fmt.Sprint("question ", n)), carrel.Assistant(fmt.Sprint("answer ", n))}
+}
+
+func TestMemoryIsReadWrittenAndDeleted(t *testing.T) {
+	ada := carrel.MemoryID("ada")
+	host, err := in(t, func(h *carreltest.Host) {
+		if err := h.Remember(ada, turn(0)...); err != nil {
+			t.Fatal(err)
+		}
+	}, func(ctx *carrel.Context) error {
+		m := ctx.Memory()
+		for n := 1; n < 5; n++ {
+			if err := m.Append(ada, turn(n)...); err != nil {
+				return err
+			}
+		}
+		got, err := m.Messages(ada)
+		if want := slices.Concat(turn(0), turn(1), turn(2), turn(3), turn(4)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, %v", got, err)
+		}
+		if got, err := m.Messages(carrel.MemoryID("nobody")); err != nil || len(got) != 0 {
+			t.Errorf("got %v, %v", got, err)
+		}
+		for want := range 2 {
+			if deleted, err := m.Delete(carrel.MemoryID("ada")); err != nil || deleted != (want == 0) {
+				t.Errorf("got %v, %v", deleted, err)
+			}
+		}
+		return m.Append(carrel.MemoryID("bob"), turn(9)...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := host.Messages(ada); len(got) != 0 {
+		t.Errorf("got %v after the history was deleted", got)
+	}
+	if got := host.Messages(carrel.MemoryID("bob")); !reflect.DeepEqual(got, turn(9)) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestOnlyWholeTurnsAreAppended(t *testing.T) {
+	asks := func(ids ...string) carrel.Message {
+		m := carrel.Assistant("")
+		for _, id := range ids {
+			m.ToolCalls = append(m.ToolCalls, carrel.ToolCall{ID: id, Name: "look", Arguments: []byte("{}")})
+		}
+		return m
+	}
+	result := func(id string) carrel.Message {
+		return carrel.Message{Role: carrel.RoleTool, ToolCallID: id, Content: "found"}
+	}
+	user, answer := carrel.User("q"), carrel.Assistant("a")
+	for name, tc := range map[string]struct {
+		turn []carrel.Message
+		want string // "" if it is one
+	}{
+		"a question and an answer":         {[]carrel.Message{user, answer}, ""},
+		"results of tools, in any order":   {[]carrel.Message{user, asks("1", "2"), result("2"), result("1"), answer}, ""},
+		"two rounds of tools":              {[]carrel.Message{user, asks("1"), result("1"), asks("2"), result("2"), answer}, ""},
+		"nothing":                          {nil, "up to the assistant's final answer"},
+		"no answer":                        {[]carrel.Message{user}, "up to the assistant's final answer"},
+		"no question":                      {[]carrel.Message{answer, user}, "up to the assistant's final answer"},
+		"a system message":                 {[]carrel.Message{user, carrel.System("s"), answer}, "messages[1]"},
+		"two turns":                        {slices.Concat(turn(1), turn(2)), "messages[2] comes after the final answer"},
+		"a result that nobody asked for":   {[]carrel.Message{user, result("1"), answer}, "messages[1]"},
+		"an answer before all results":     {[]carrel.Message{user, asks("1", "2"), result("1"), answer}, "messages[3]"},
+		"a result that is there twice":     {[]carrel.Message{user, asks("1"), result("1"), result("1"), answer}, "messages[3]"},
+		"an end in the middle of the turn": {[]carrel.Message{user, asks("1"), result("1")}, "without an answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := in(t, nil, func(ctx *carrel.Context) error {
+				return ctx.Memory().Append(carrel.MemoryID("1"), tc.turn...)
+			})
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestMemoryNeedsOneName(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ref  carrel.MemoryRef
+		want abi.Errno
+	}{
+		"none":           {carrel.MemoryRef{}, abi.EINVAL},
+		"both":           {carrel.MemoryRef{MemoryID: "1", Key: "key-001"}, abi.EINVAL},
+		"an unknown key": {carrel.MemoryKey("key-999"), abi.ENOENT},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := in(t, nil, func(ctx *carrel.Context) error {
+				_, err := ctx.Memory().Messages(tc.ref)
+				if r := refusalOf(t, err); r.Errno != tc.want || r.Op != "memory.messages" {
+					t.Errorf("got %v", r)
+				}
+				_, err = ctx.Memory().Delete(tc.ref)
+				if r := refusalOf(t, err); r.Errno != tc.want {
+					t.Errorf("got %v", r)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestListGoesThroughAllPages(t *testing.T) {
+	_, err := in(t, nil, func(ctx *carrel.Context) error {
+		m := ctx.Memory()
+		var want []string
+		for n := range 10 {
+			id := fmt.Sprintf("chat-%02d", n)
+			want = append(want, id)
+			if err := m.Append(carrel.MemoryID(id), turn(n)...); err != nil {
+				return err
+			}
+		}
+		if err := m.Append(carrel.MemoryID("other"), turn(1)...); err != nil {
+			return err
+		}
+		var got []string
+		for h, err := range m.List("chat-") {
+			if err != nil {
+				return err
+			}
+			if h.Kind != "explicit" || h.Messages != 2 || h.Bytes != int64(len("question 0answer 0")) {
+				t.Errorf("got %+v", h)
+			}
+			if messages, err := m.Messages(carrel.MemoryKey(h.Key)); err != nil || len(messages) != 2 {
+				t.Errorf("got %v, %v", messages, err)
+			}
+			got = append(got, h.MemoryID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		for _, err := range m.List("") {
+			return err // and so ask for no more
+		}
+		return errors.New("there is no first history")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDefaultIDsComeFromTheFirstProviderThatYieldsOne(t *testing.T) {
+	own := func(id string, err error) *carrel.DefaultMemoryID {
+		return &carrel.DefaultMemoryID{Func: func(*carrel.Context) (string, error) { return id, err }}
+	}
+	for name, tc := range map[string]struct {
+		provider *carrel.DefaultMemoryID
+		session  string
+		want     string
+	}{
+		"the request's, if there is no other": {nil, "", "req-1#com.acme.Test.chat"},
+		"the session's before it":             {nil, "ses-1", "ses-1#com.acme.Test.chat"},
+		"the plugin's before both":            {own("mine", nil), "ses-1", "mine#com.acme.Test.chat"},
+		"the subject":                         {&carrel.DefaultMemoryID{From: "subject"}, "", "ada#com.acme.Test.chat"},
+		"the next if the plugin has none":     {own("", nil), "ses-1", "ses-1#com.acme.Test.chat"},
+		"the plugin's after the session's":    {&carrel.DefaultMemoryID{From: "subject", Priority: 50}, "ses-1", "ses-1#com.acme.Test.chat"},
+		"an error of the plugin's":            {own("", errors.New("no id today")), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plugin(func(ctx *carrel.Context, _ struct{}) (string, error) {
+				d, err := ctx.Memory().DefaultID("com.acme.Test", "chat")
+				if err != nil {
+					return "", err
+				}
+				return d.MemoryID, ctx.Memory().Append(carrel.MemoryKey(d.Key), turn(1)...)
+			})
+			p.DefaultMemoryID = tc.provider
+			h, err := carreltest.New(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Info.SessionID, h.Info.Subject = tc.session, "ada"
+			got, err := h.Call("run", nil)
+			switch {
+			case tc.want == "" && (err == nil || !strings.Contains(err.Error(), "no id today")):
+				t.Errorf("got %v", err)
+			case tc.want != "" && (err != nil || string(got) != tc.want):
+				t.Errorf("got %q, %v, want %q", got, err, tc.want)
+			}
+			if len(h.Messages(carrel.MemoryID(tc.want))) > 0 {
+				t.Error("an explicit id reaches the default history")
+			}
+		})
+	}
+}
+
+func TestTheProviderOfDefaultIDsIsCalledAlone(t *testing.T) {
+	p := plugin(double)
+	p.DefaultMemoryID = &carrel.DefaultMemoryID{Func: func(ctx *carrel.Context) (string, error) {
+		info, err := ctx.Info()
+		return info.Subject, err
+	}}
+	h, err := carreltest.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Info.Subject = "ada"
+	if got, err := h.DefaultMemoryID(); err != nil || got != "ada" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := hostOf(t, double).DefaultMemoryID(); err == nil {
+		t.Error("a plugin without provider has one")
+	}
+}
+
+func TestDefaultIDsAreThoseOfChatMethods(t *testing.T) {
+	_, err := in(t, nil, func(ctx *carrel.Context) error {
+		_, err := ctx.Memory().DefaultID("com.acme.Test", "double")
+		if r := refusalOf(t, err); r.Errno != abi.ENOENT {
+			t.Errorf("got %v", r)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,144 @@
+package carrel_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	carrel "github.com/carrelhost/carrel/sdk/go"
+)
+
+type greetParams struct {
+	Name string `json:"name" desc:"who is greeted"`
+}
+
+func greet(_ *carrel.Context, in greetParams) (string, error) { return "Hello, " + in.Name + "!", nil }
+
+type chatParams struct {
+	ID      string `json:"id"`
+	Msg     string `json:"msg"`
+	Product string `json:"product,omitempty"`
+}
+
+func TestManifestSaysWhatIsDeclaredAndNothingElse(t *testing.T) {
+	temperature := 0.5
+	for name, tc := range map[string]struct {
+		plugin carrel.Plugin
+		want   string
+	}{
+		"the smallest plugin": {
+			carrel.Plugin{Name: "p", Version: "1"},
+			`{"abi":"carrel/v1","name":"p","version":"1","capabilities":{}}`,
+		},
+		"everything": {
+			carrel.Plugin{
+				Name: "acme", Version: "1.0", Description: "Help.",
+				DefaultMemoryID:    &carrel.DefaultMemoryID{Func: func(*carrel.Context) (string, error) { return "", nil }},
+				AllowDefaultIDLeak: true, MemoryNamespace: "shared",
+				Capabilities: carrel.Capabilities{Models: []string{"small"}, Call: []string{"billing/*"}},
+				Limits:       carrel.Limits{MemoryMiB: 16, Timeout: "5s"},
+				Services: []carrel.Service{
+					{Name: "com.acme.Help", Scope: carrel.ScopeSession, SystemMessage: "Be <nice>.", Methods: []carrel.Method{
+						carrel.Chat("chat", carrel.ChatMethod{
+							Description: "Talks.", Params: chatParams{}, MemoryID: "id", UserMessage: "{{msg}}", SystemMessage: "Sell {{product}}.",
+							Model: "small", Generation: carrel.Generation{Temperature: &temperature}, WindowMessages: 4,
+						}),
+						carrel.Handler("greet", "Greets.", greet),
+					}},
+					{Name: "com.acme.More", Description: "More.", Methods: []carrel.Method{carrel.Handler("greet", "", greet)}},
+				},
+			},
+			`{"abi":"carrel/v1","name":"acme","version":"1.0","description":"Help.","services":[` +
+				`{"name":"com.acme.Help","scope":"session","systemMessage":"Be <nice>.","methods":[` +
+				`{"name":"chat","kind":"chat","description":"Talks.","params":{"type":"object","properties":{"id":{"type":"string"},"msg":{"type":"string"},` +
+				`"product":{"type":"string"}},"required":["id","msg"]},"output":{"type":"string"},"systemMessage":"Sell {{product}}.","userMessage":"{{msg}}",` +
+				`"memoryId":"id","model":"small","temperature":0.5,"window":{"type":"messages","max":4}},` +
+				`{"name":"greet","kind":"handler","export":"s0_greet","description":"Greets.","params":{"type":"object","properties":{"name":{"type":"string",` +
+				`"description":"who is greeted"}},"required":["name"]},"output":{"type":"string"}}]},` +
+				`{"name":"com.acme.More","description":"More.","methods":[{"name":"greet","kind":"handler","export":"s1_greet","params":{"type":"object",` +
+				`"properties":{"name":{"type":"string","description":"who is greeted"}},"required":["name"]},"output":{"type":"string"}}]}],` +
+				`"defaultMemoryId":{"export":"default__memory_id","priority":-10},"allowDefaultIdLeak":true,"memoryNamespace":"shared",` +
+				`"capabilities":{"models":["small"],"call":["billing/*"]},"limits":{"memoryMiB":16,"timeout":"5s"}}`,
+		},
+		"a chat method's params are its memory id and msg if none are declared": {
+			carrel.Plugin{Name: "p", Version: "1", Services: []carrel.Service{{
+				Name: "S", Methods: []carrel.Method{carrel.Chat("a", carrel.ChatMethod{MemoryID: "id"}), carrel.Chat("b", carrel.ChatMethod{})},
+			}}},
+			`{"abi":"carrel/v1","name":"p","version":"1","services":[{"name":"S","methods":[` +
+				`{"name":"a","kind":"chat","params":{"type":"object","properties":{"id":{"type":"string"},"msg":{"type":"string"}},"required":["id","msg"]},` +
+				`"output":{"type":"string"},"memoryId":"id"},` +
+				`{"name":"b","kind":"chat","params":{"type":"object","properties":{"msg":{"type":"string"}},"required":["msg"]},"output":{"type":"string"}}]}],` +
+				`"capabilities":{}}`,
+		},
+		"ids from the request need no code": {
+			carrel.Plugin{Name: "p", Version: "1", DefaultMemoryID: &carrel.DefaultMemoryID{From: "header:X-Chat", Priority: -1}},
+			`{"abi":"carrel/v1","name":"p","version":"1","defaultMemoryId":{"from":"header:X-Chat","priority":-1},"capabilities":{}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tc.plugin.Manifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != tc.want {
+				t.Errorf("\n got %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+type loop struct {
+	Next *loop `json:"next"`
+}
+
+func TestManifestReportsEveryFaultOfTheDeclaration(t *testing.T) {
+	bad := carrel.Plugin{
+		DefaultMemoryID: &carrel.DefaultMemoryID{},
+		Services: []carrel.Service{
+			{Name: "S", Methods: []carrel.Method{
+				carrel.Handler("wheels", "", func(*carrel.Context, loop) (out map[bool]int, err error) { return out, nil }),
+				carrel.Handler("list", "", func(*carrel.Context, []string) (out chan int, err error) { return out, nil }),
+				carrel.Handler[struct{}, string]("none", "", nil),
+				carrel.Handler("not a name", "", greet),
+				carrel.Handler("greet", "", greet),
+				carrel.Handler("greet", "", greet),
+				carrel.Chat("chat", carrel.ChatMethod{Params: struct{ Do func() }{}}),
+				{},
+			}},
+			{Name: "S"},
+		},
+	}
+	_, err := bad.Manifest()
+	if err == nil {
+		t.Fatal("there is no error")
+	}
+	for _, want := range []string{
+		"Name and Version are needed",
+		"needs Func or From",
+		`method "wheels": params: next: the type carrel_test.loop contains itself`,
+		"output: a map with keys of type bool has no JSON form",
+		`method "list": params: they are one JSON object`,
+		"output: the type chan int has no JSON form",
+		`method "none": the handler has no function`,
+		`method "not a name": a method's name is`,
+		`method "greet": there are two of that name`,
+		`method "chat": params: Do: the type func() has no JSON form`,
+		`method "": a method's name is`,
+		`service "S": there are two of that name`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q:\n%v", want, err)
+		}
+	}
+}
+
+func TestRefusalsAreErrorsThatSayWhatToDo(t *testing.T) {
+	err := error(&carrel.Refusal{Op: "invoke", Errno: 2, Code: "forbidden", Message: "no", Remedy: "ask"})
+	if got, want := err.Error(), "invoke: EPERM (forbidden): no; ask"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	var r *carrel.Refusal
+	if !errors.As(errors.Join(errors.New("while at it"), err), &r) || r.Remedy != "ask" {
+		t.Error("errors.As does not find it")
+	}
+}
