@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -23,7 +24,9 @@ type Invoker interface {
 	Invoke(ctx context.Context, r Invoke) (Invoked, error)
 	Generate(ctx context.Context, r Generate) (Generated, error)
 	DefaultMemoryID(ctx context.Context, s carrel.ServiceName, m carrel.MethodName) (Memory, error)
-	Messages(ctx context.Context, of Memory, after int64, limit int) ([]Message, error)
+	// Messages returns up to limit messages with seqs above after, and whether
+	// there are more. It may stop before limit, but never at none.
+	Messages(ctx context.Context, of Memory, after int64, limit int) (page []Message, more bool, err error)
 	Append(ctx context.Context, to Memory, turn []carrel.Message) (Memory, error)
 	Delete(ctx context.Context, m Memory) (bool, error)
 	List(ctx context.Context, prefix string, after string, limit int) ([]Listed, string, error)
@@ -95,7 +98,12 @@ func refusal(err error) *sandbox.Refusal {
 	code := carrel.CodeOf(err)
 	r := &sandbox.Refusal{Errno: errnos[code], Code: code.String(), Message: "the host failed"}
 	if e, ok := errors.AsType[*carrel.Error](err); ok && code != abi.Internal {
-		r.Message = e.Msg
+		if e.Msg != "" {
+			r.Message = e.Msg
+		}
+		if e.Limit != "" && !strings.Contains(e.Msg, e.Limit) {
+			r.Message += fmt.Sprintf(" (limit %s)", e.Limit)
+		}
 		for i, f := range e.Faults {
 			if i == maxFaults {
 				break

@@ -3,9 +3,6 @@ package imports
 import (
 	"context"
 	"encoding/json"
-
-	"github.com/carrelhost/carrel"
-	"github.com/carrelhost/carrel/abi"
 )
 
 // Context says where a guest runs: the result of the op context.
@@ -44,27 +41,6 @@ type Usage struct {
 	OutputTokens int64 `json:"outputTokens"`
 }
 
-// Generate asks for a model call without memory.
-type Generate struct {
-	Model    string            `json:"model"` // alias; "" = default
-	Messages []GenerateMessage `json:"messages"`
-	abi.Generation
-}
-
-// GenerateMessage is one message of a model call.
-type GenerateMessage struct {
-	Role    string `json:"role"` // system, user or assistant
-	Content string `json:"content"`
-}
-
-// Generated is a model's answer.
-type Generated struct {
-	Text         string `json:"text"`
-	FinishReason string `json:"finishReason"`
-	Model        string `json:"model"`
-	Usage        Usage  `json:"usage"`
-}
-
 func (h *Host) context(_ context.Context, request []byte) (any, error) {
 	if _, err := decode[struct{}](request); err != nil {
 		return nil, err
@@ -78,24 +54,6 @@ func (h *Host) invoke(ctx context.Context, request []byte) (any, error) {
 		return nil, err
 	}
 	return h.in.Invoke(ctx, in)
-}
-
-func (h *Host) generate(ctx context.Context, request []byte) (any, error) {
-	in, err := decode[Generate](request)
-	if err != nil {
-		return nil, err
-	}
-	if len(in.Messages) == 0 {
-		return nil, carrel.Fail("imports.generate", abi.InvalidParams, "messages is empty")
-	}
-	for _, m := range in.Messages {
-		switch carrel.Role(m.Role) {
-		case carrel.RoleSystem, carrel.RoleUser, carrel.RoleAssistant:
-		default:
-			return nil, carrel.Fail("imports.generate", abi.InvalidParams, "a message's role is system, user or assistant")
-		}
-	}
-	return h.in.Generate(ctx, in)
 }
 
 // config answers with the tenant's configuration of the plugin. There is no

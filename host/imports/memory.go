@@ -83,8 +83,8 @@ func (h *Host) defaultID(ctx context.Context, request []byte) (any, error) {
 func (h *Host) messages(ctx context.Context, request []byte) (any, error) {
 	in, err := decode[struct {
 		Memory
-		After int64 `json:"after"` // the last seq that is known; 0 = from the beginning
-		Limit int   `json:"limit"`
+		After *int64 `json:"after"` // the last seq that is known; absent = from the beginning
+		Limit int    `json:"limit"`
 	}](request)
 	if err != nil {
 		return nil, err
@@ -96,22 +96,17 @@ func (h *Host) messages(ctx context.Context, request []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	after := in.After
-	if after <= 0 {
-		after = -1 // with the system message
+	after := int64(-1) // with the system message
+	if in.After != nil {
+		if after = *in.After; after < 0 {
+			return nil, carrel.Fail("imports.memory", abi.InvalidParams, "after is a message's seq: 0 or more")
+		}
 	}
-	list, err := h.in.Messages(ctx, in.Memory, after, limit+1)
-	if err != nil {
-		return nil, err
-	}
-	out := struct {
+	list, more, err := h.in.Messages(ctx, in.Memory, after, limit)
+	return struct {
 		Messages []Message `json:"messages"`
 		More     bool      `json:"more"`
-	}{list, len(list) > limit}
-	if out.More {
-		out.Messages = list[:limit]
-	}
-	return out, nil
+	}{list, more}, err
 }
 
 // append takes whole turns only: a user's message, then the assistant's

@@ -220,29 +220,55 @@ func (g *guest) key(ctx context.Context, m imports.Memory) (carrel.MemoryKey, er
 	return k, nil
 }
 
+// What one page of messages may hold: read takes so many at a time, so that a
+// history of large messages is never in memory as a whole.
+const (
+	readMessages = 32
+	pageBytes    = 2 << 20
+)
+
 // Messages implements imports.Invoker. Reading touches nothing; a history
 // that is not there has no messages.
-func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, limit int) ([]imports.Message, error) {
+func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, limit int) (page []imports.Message, more bool, err error) {
+	page = []imports.Message{}
 	k, err := g.key(ctx, of)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	view, err := g.v.cfg.Histories.View(ctx, k, 0)
 	if err != nil || view.Generation == 0 {
-		return []imports.Message{}, err
+		return page, false, err
 	}
-	rows, err := g.v.cfg.Histories.Messages(ctx, k, view.Generation, after, limit)
-	if err != nil && carrel.CodeOf(err) != abi.NotFound { // it ended in between
-		return nil, err
+	size := int64(0)
+	for {
+		ask := min(readMessages, limit+1-len(page))
+		rows, err := g.v.cfg.Histories.Messages(ctx, k, view.Generation, after, ask)
+		if carrel.CodeOf(err) == abi.NotFound { // it ended in between
+			return page, false, nil
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("read messages: %w", err)
+		}
+		for _, m := range rows {
+			if m.Seq > 0 { // the system message never fills a page by itself
+				size += m.Size()
+			}
+			if len(page) == limit || after > 0 && len(page) > 0 && size > pageBytes {
+				return page, true, nil
+			}
+			page, after = append(page, messageOf(m)), m.Seq
+		}
+		if len(rows) < ask {
+			return page, false, nil
+		}
 	}
-	out := make([]imports.Message, 0, len(rows))
-	for _, m := range rows {
-		out = append(out, imports.Message{
-			Seq: m.Seq, Turn: m.Turn, Role: string(m.Role), Content: m.Content,
-			ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At,
-		})
+}
+
+func messageOf(m store.StoredMessage) imports.Message {
+	return imports.Message{
+		Seq: m.Seq, Turn: m.Turn, Role: string(m.Role), Content: m.Content,
+		ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At,
 	}
-	return out, nil
 }
 
 // Append implements imports.Invoker: it takes the turn's lock, and touches for

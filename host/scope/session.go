@@ -3,6 +3,7 @@ package scope
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -105,18 +106,24 @@ func (r *Registry) Find(ctx context.Context, who carrel.Caller, id carrel.Sessio
 }
 
 func (r *Registry) find(ctx context.Context, t carrel.TenantID, id carrel.SessionID, by *store.Toucher) (store.Session, error) {
+	now := r.observe()
 	s, err := r.cfg.Store.Session(ctx, t, id, by)
 	if err != nil {
 		return store.Session{}, fmt.Errorf("find session: %w", err)
 	}
-	r.mu.Lock()
-	over := s.ClosedAt.IsZero() && r.expired(s)
-	r.mu.Unlock()
-	if !over {
+	if !s.ClosedAt.IsZero() {
 		return s, nil
 	}
-	if closed := r.close(ctx, carrel.ScopeID(id), carrel.ReasonExpired); closed.Pending {
-		s.ClosedAt, s.Reason = r.cfg.Now(), carrel.ReasonExpired // for this caller it is
+	why, closing := now.closing[carrel.ScopeID(id)]
+	if !closing {
+		if !now.expired(s) {
+			return s, nil
+		}
+		why = carrel.ReasonExpired
+		closing = r.close(ctx, carrel.ScopeID(id), why).Pending
+	}
+	if closing {
+		s.ClosedAt, s.Reason = now.at, why // for this caller it is
 		return s, nil
 	}
 	if s, err = r.cfg.Store.Session(ctx, t, id, by); err != nil {
@@ -125,22 +132,40 @@ func (r *Registry) find(ctx context.Context, t carrel.TenantID, id carrel.Sessio
 	return s, nil
 }
 
-// expired judges a session's TTLs. One with an invocation in flight is not
-// idle; its max TTL cuts it all the same. r.mu must be held.
-func (r *Registry) expired(s store.Session) bool {
-	now := r.cfg.Now()
-	return now.Sub(s.CreatedAt) >= s.MaxTTL || now.Sub(s.LastUsedAt) >= s.IdleTTL && r.inUse[s.ID] == 0
+// moment is an instant, and the sessions that were in use then or closed but
+// for their eviction.
+type moment struct {
+	at      time.Time
+	inUse   map[carrel.SessionID]int
+	closing map[carrel.ScopeID]carrel.EvictionReason
 }
 
-// begin counts a use of a session, unless its time has passed.
-func (r *Registry) begin(s store.Session) bool {
+// observe returns this moment. Whoever judges a session takes it before
+// reading the session: an invocation that ends in between moves LastUsedAt,
+// which the other order would miss.
+func (r *Registry) observe() moment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.expired(s) {
-		return false
-	}
-	r.inUse[s.ID]++
-	return true
+	return moment{r.cfg.Now(), maps.Clone(r.inUse), maps.Clone(r.pending)}
+}
+
+// expired judges a session's TTLs. One with an invocation in flight is not
+// idle; its max TTL cuts it all the same.
+func (m moment) expired(s store.Session) bool {
+	return m.at.Sub(s.CreatedAt) >= s.MaxTTL || m.at.Sub(s.LastUsedAt) >= s.IdleTTL && m.inUse[s.ID] == 0
+}
+
+// over reports whether a session that is open in the store is at its end.
+func (m moment) over(s store.Session) bool {
+	_, closing := m.closing[carrel.ScopeID(s.ID)]
+	return closing || m.expired(s)
+}
+
+// begin counts a use of a session.
+func (r *Registry) begin(id carrel.SessionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inUse[id]++
 }
 
 func (r *Registry) end(id carrel.SessionID) {
@@ -159,10 +184,11 @@ func (r *Registry) Enter(ctx context.Context, who carrel.Caller, id carrel.Sessi
 	if err != nil {
 		return nil, nil, err
 	}
-	if !row.ClosedAt.IsZero() || !r.begin(row) {
+	if !row.ClosedAt.IsZero() {
 		return nil, nil, carrel.Fail("scope.Enter", abi.SessionClosed, "the session is closed, or its time has passed; open another")
 	}
-	if err := r.cfg.Store.UseSession(ctx, who.Tenant, id, r.cfg.Now()); err != nil {
+	r.begin(id)
+	if err := r.cfg.Store.UseSession(ctx, who.Tenant, id, r.cfg.Now()); err != nil { // session_closed if it closed since
 		r.end(id)
 		return nil, nil, fmt.Errorf("use session: %w", err)
 	}
@@ -182,43 +208,60 @@ func (r *Registry) Enter(ctx context.Context, who carrel.Caller, id carrel.Sessi
 // what ended with it; a session that is closed already the same way again.
 func (r *Registry) CloseSession(ctx context.Context, who carrel.Caller, id carrel.SessionID) (store.Session, Closed, error) {
 	s, err := r.Find(ctx, who, id)
-	if err != nil || !s.ClosedAt.IsZero() {
-		return s, Closed{Evicted: s.Evicted}, err
+	if err != nil {
+		return store.Session{}, Closed{}, err
 	}
-	return s, r.close(ctx, carrel.ScopeID(id), carrel.ReasonScopeClosed), nil
+	if s.ClosedAt.IsZero() {
+		if closed := r.close(ctx, carrel.ScopeID(id), carrel.ReasonScopeClosed); closed.Pending {
+			return s, closed, nil
+		}
+		// Read again, for somebody else may have closed it in this moment.
+		if s, err = r.Find(ctx, who, id); err != nil {
+			return store.Session{}, Closed{}, err
+		}
+	}
+	_, pending := r.observe().closing[carrel.ScopeID(id)]
+	return s, Closed{Evicted: s.Evicted, Pending: pending}, nil
 }
 
-// Sessions lists the open sessions that the caller may see: its own, and all
-// of the tenant for its owner.
+// Sessions lists up to limit open sessions that the caller may see, after an
+// id: its own, and all of the tenant for its owner. Fewer than limit are the
+// last.
 func (r *Registry) Sessions(ctx context.Context, who carrel.Caller, after carrel.SessionID, limit int) ([]store.Session, error) {
 	by := &store.Toucher{Key: who.Key, Subject: who.Subject}
 	if who.Role == carrel.RoleOwner {
 		by = nil
 	}
-	rows, err := r.cfg.Store.ListSessions(ctx, who.Tenant, by, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
+	var out []store.Session
+	for {
+		now, ask := r.observe(), limit-len(out)
+		rows, err := r.cfg.Store.ListSessions(ctx, who.Tenant, by, after, ask)
+		if err != nil {
+			return nil, fmt.Errorf("list sessions: %w", err)
+		}
+		last := len(rows) < ask
+		if len(rows) > 0 {
+			after = rows[len(rows)-1].ID
+		}
+		out = append(out, slices.DeleteFunc(rows, now.over)...)
+		if last || len(out) >= limit {
+			return out, nil
+		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.DeleteFunc(rows, r.expired), nil
 }
 
 // sweep closes the sessions whose time has passed and forgets those that were
 // closed long ago.
 func (r *Registry) sweep(ctx context.Context) error {
-	now := r.cfg.Now()
 	for {
-		rows, err := r.cfg.Store.ExpiredSessions(ctx, now, listPage)
+		now := r.observe()
+		rows, err := r.cfg.Store.ExpiredSessions(ctx, now.at, listPage)
 		if err != nil {
 			return fmt.Errorf("list expired sessions: %w", err)
 		}
 		closed := 0
 		for _, s := range rows {
-			r.mu.Lock()
-			over := r.expired(s)
-			r.mu.Unlock()
-			if over && !r.close(ctx, carrel.ScopeID(s.ID), carrel.ReasonExpired).Pending {
+			if now.expired(s) && !r.close(ctx, carrel.ScopeID(s.ID), carrel.ReasonExpired).Pending {
 				closed++
 			}
 		}
@@ -226,7 +269,7 @@ func (r *Registry) sweep(ctx context.Context) error {
 			break
 		}
 	}
-	if _, err := r.cfg.Store.ForgetSessions(ctx, now); err != nil {
+	if _, err := r.cfg.Store.ForgetSessions(ctx, r.cfg.Now()); err != nil {
 		return fmt.Errorf("forget closed sessions: %w", err)
 	}
 	return nil
