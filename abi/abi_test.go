@@ -106,6 +106,8 @@ func contract() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "manifest version %s\nmanifest section %s\nsource section %s\nreserved export prefix %s\n",
 		abi.Version, abi.ManifestSection, abi.SourceSection, abi.ReservedExportPrefix)
+	fmt.Fprintf(&b, "export %s memory\nexport %s () -> ()\nexport %s () -> (i32)\nexport %s () -> (i32)\n",
+		abi.MemoryExport, abi.InitializeExport, abi.WakeExport, abi.DescribeExport)
 	for _, m := range []struct {
 		name  string
 		funcs []abi.Func

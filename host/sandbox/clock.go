@@ -59,7 +59,7 @@ type stubClock struct {
 const stubEpoch = 1_735_689_600_000_000_000
 
 func newStubClock() *stubClock {
-	//nolint:gosec // G404: it must be the same in each admission; calls get real randomness
+	// The same seed in each admission; calls get real randomness.
 	return &stubClock{source: rand.NewChaCha8([32]byte{})}
 }
 

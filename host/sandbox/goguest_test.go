@@ -124,7 +124,7 @@ var buildGo = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	for name, text := range map[string]string{"main.go": goGuest, "go.mod": "module guest\n\ngo 1.24\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return nil, err
@@ -184,15 +184,15 @@ func TestAGoGuest(t *testing.T) {
 			t.Fatalf("%v\n%s", err, logged(r))
 		}
 		var out struct {
-			Asked                        map[string]any
-			Random                       string
-			Calls, Sum, Year, Args, Env_ int
-			Slept                        bool
+			Asked                       map[string]any
+			Random                      string
+			Calls, Sum, Year, Args, Env int
+			Slept                       bool
 		}
 		if err := json.Unmarshal(r.Output, &out); err != nil {
 			t.Fatalf("%v in %q", err, r.Output)
 		}
-		if out.Asked["msg"] != "grüß" || out.Calls != 1 || out.Sum != 45 || out.Year < 2024 || out.Args != 0 || !out.Slept {
+		if out.Asked["msg"] != "grüß" || out.Calls != 1 || out.Sum != 45 || out.Year < 2024 || out.Args != 0 || out.Env != 0 || !out.Slept {
 			t.Errorf("got %+v", out)
 		}
 		if out.Random == last {

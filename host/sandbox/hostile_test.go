@@ -122,8 +122,8 @@ func hostileModule(build func(*wasmtest.Module)) []byte {
 }
 
 const (
-	patience = 100 * time.Millisecond // of the caller of a hostile guest
-	late     = 250 * time.Millisecond // how much later it may end
+	patience = 100 * time.Millisecond            // of the caller of a hostile guest
+	late     = slowness * 250 * time.Millisecond // how much later it may end
 )
 
 func TestHostileGuestsEnd(t *testing.T) {

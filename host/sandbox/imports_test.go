@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -267,7 +266,7 @@ func FuzzImports(f *testing.F) {
 		p := &probe{data: map[int32]string{0: "context", 100: `{"code":"a","message":"b"}`},
 			steps: []step{{"call", []int64{0, 7, 100, 7}}, {fn.Name, args}}}
 		plugin := open(t, s, p.bytes())
-		defer plugin.Close()
+		defer closing(t, plugin)
 		_, err := plugin.Call(t.Context(), sandbox.Call{Export: "run", Host: echo()})
 		if err != nil && carrel.CodeOf(err) != abi.GuestFailed {
 			t.Errorf("%s%d: %v", fn.Name, args, err)
@@ -276,7 +275,7 @@ func FuzzImports(f *testing.F) {
 }
 
 func TestAHostThatPanicsIsNotTheGuestsFault(t *testing.T) {
-	h := &host{do: func(context.Context, abi.Op, []byte) ([]byte, *sandbox.Refusal) { panic(fmt.Sprint("secret")) }}
+	h := &host{do: func(context.Context, abi.Op, []byte) ([]byte, *sandbox.Refusal) { panic("secret") }}
 	p := &probe{data: map[int32]string{0: "op"}, steps: []step{{"call", []int64{0, 2, 0, 0}}}, host: h, cfg: sandbox.Config{Slots: 1}}
 	got := p.run(t)
 	e := asError(t, got.err)

@@ -87,7 +87,7 @@ func (l *logbook) trap(text string) {
 	l.traps = append(l.traps, LogLine{Level: levelError, Text: strings.ToValidUTF8(text, "\ufffd")})
 }
 
-// finish returns all lines. The caller owns them.
+// finish returns all lines, once. The caller owns them.
 func (l *logbook) finish() []LogLine {
 	for i := range l.streams {
 		if pending := &l.streams[i]; pending.Len() > 0 {
@@ -95,10 +95,10 @@ func (l *logbook) finish() []LogLine {
 			pending.Reset()
 		}
 	}
-	lines := append(l.lines, l.traps...)
+	l.lines = append(l.lines, l.traps...)
 	if l.dropped > 0 {
-		lines = append(lines, LogLine{Level: levelWarning, Text: fmt.Sprintf(
+		l.lines = append(l.lines, LogLine{Level: levelWarning, Text: fmt.Sprintf(
 			"%d lines or parts of lines were dropped: the log of one call can have %d bytes (limit sandbox.logBytes)", l.dropped, l.limit)})
 	}
-	return lines
+	return l.lines
 }

@@ -37,6 +37,13 @@ func open(t testing.TB, s *sandbox.Sandbox, wasm []byte) *sandbox.Plugin {
 	return p
 }
 
+func closing(t testing.TB, p *sandbox.Plugin) {
+	t.Helper()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // host is a Host made of functions; a nil one is never called.
 type host struct {
 	do    func(ctx context.Context, op abi.Op, request []byte) ([]byte, *sandbox.Refusal)

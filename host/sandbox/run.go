@@ -39,7 +39,13 @@ type guestError struct{ code, message string }
 // runKey finds the run in the context that the engine hands to imports.
 type runKey struct{}
 
-func runOf(ctx context.Context) *run { return ctx.Value(runKey{}).(*run) }
+func runOf(ctx context.Context) *run {
+	r, ok := ctx.Value(runKey{}).(*run)
+	if !ok {
+		panic("sandbox: an import was called outside of a run")
+	}
+	return r
+}
 
 func (s *Sandbox) newRun() *run {
 	return &run{

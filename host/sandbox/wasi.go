@@ -111,7 +111,7 @@ func (r *run) clockNow(id uint32) (ns int64, ok bool) {
 // a broken system, so it is far more than any of them asks for.
 const wasiRandomBytes = 1 << 20
 
-func wasiRandom(ctx context.Context, r *run, a []uint64) int64 {
+func wasiRandom(_ context.Context, r *run, a []uint64) int64 {
 	dst, ok := r.bytes(uint32(a[0]), uint32(a[1]))
 	switch {
 	case !ok:

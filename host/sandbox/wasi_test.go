@@ -183,7 +183,7 @@ func FuzzWASI(f *testing.F) {
 		args := []int64{int64(a), int64(b), int64(c), int64(d), 0, 0, 0, 0, 0}[:len(fn.Params)]
 		p := &probe{module: abi.WASIModule, data: map[int32]string{0: memory[:min(len(memory), sandbox.PageBytes)]}, steps: []step{{fn.Name, args}}}
 		plugin := open(t, s, p.bytes())
-		defer plugin.Close()
+		defer closing(t, plugin)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := plugin.Call(ctx, sandbox.Call{Export: "run", Host: &host{}})

@@ -163,7 +163,7 @@ func (b *body) blockType() error {
 		return nil
 	}
 	b.r.pos = start
-	index, err := b.r.signedValue("block type", 33)
+	index, err := b.r.signed("block type", 33)
 	if err != nil {
 		return err
 	}

@@ -359,9 +359,9 @@ func constant(r *reader) error {
 	}
 	switch op {
 	case 0x41:
-		err = r.signed("constant", 32)
+		err = r.constant(32)
 	case 0x42:
-		err = r.signed("constant", 64)
+		err = r.constant(64)
 	case 0x43:
 		err = r.skip(4, "constant")
 	case 0x44:

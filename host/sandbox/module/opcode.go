@@ -33,9 +33,9 @@ func (b *body) instruction(op byte, start int) error {
 	case op == 0x3f, op == 0x40: // memory.size, memory.grow
 		return zero(r, "memory index")
 	case op == 0x41:
-		return r.signed("constant", 32)
+		return r.constant(32)
 	case op == 0x42:
-		return r.signed("constant", 64)
+		return r.constant(64)
 	case op == 0x43:
 		return r.skip(4, "constant")
 	case op == 0x44:

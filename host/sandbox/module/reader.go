@@ -60,13 +60,14 @@ func (r *reader) leb(what string, bits uint) (uint64, error) {
 	}
 }
 
-// signed reads a signed LEB128 number of that many bits.
-func (r *reader) signed(what string, bits uint) error {
-	_, err := r.signedValue(what, bits)
+// constant skips a signed constant of that many bits.
+func (r *reader) constant(bits uint) error {
+	_, err := r.signed("constant", bits)
 	return err
 }
 
-func (r *reader) signedValue(what string, bits uint) (int64, error) {
+// signed reads a signed LEB128 number of that many bits.
+func (r *reader) signed(what string, bits uint) (int64, error) {
 	start := r.pos
 	var v int64
 	for shift := uint(0); ; shift += 7 {

@@ -40,7 +40,7 @@ func (c *Code) Call(index uint32) *Code { return c.with(0x10, index) }
 // CallIndirect calls through table 0.
 func (c *Code) CallIndirect(typ uint32) *Code { return c.with(0x11, typ).Raw(0) }
 
-// Block, Loop and If begin a block without params and results; the block
+// Block begins a block without params and results, as Loop and If do; each
 // ends with End.
 func (c *Code) Block() *Code { return c.Raw(0x02, 0x40) }
 
