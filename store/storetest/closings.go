@@ -94,6 +94,10 @@ func closingTwice(t *testing.T, s store.Store) {
 	}
 	wantSame(t, "session", session(t, s, ses), want)
 	wantContents(t, s, keyOf(acme, "1"), "anew", "yes")
+	// Nor does the close of a request that happens to have its id.
+	touch(t, s, requestScope(acme, carrel.ScopeID(ses)), keyOf(acme, "2"))
+	closeScope(t, s, carrel.ScopeID(ses))
+	wantSame(t, "session", session(t, s, ses), want)
 	if len(want.Evicted) != 1 {
 		t.Errorf("evicted was %v", want.Evicted)
 	}

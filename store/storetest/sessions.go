@@ -206,9 +206,9 @@ func sessionUsed(t *testing.T, s store.Store) {
 	createTenants(t, s, acme)
 	createSession(t, s, sessionOf(acme, ses))
 	want := session(t, s, ses)
-	for _, minutes := range []time.Duration{5, 3, 5, 6} {
-		noError(t, s.UseSession(ctx, acme, ses, noon.Add(minutes*time.Minute)))
-		if at := storedNoon.Add(minutes * time.Minute); at.After(want.LastUsedAt) {
+	for _, later := range []time.Duration{5 * time.Minute, 3 * time.Minute, 5 * time.Minute, 6 * time.Minute} {
+		noError(t, s.UseSession(ctx, acme, ses, noon.Add(later)))
+		if at := storedNoon.Add(later); at.After(want.LastUsedAt) {
 			want.LastUsedAt = at
 		}
 		wantSame(t, "session", session(t, s, ses), want)
@@ -290,9 +290,9 @@ func sessionExpiry(t *testing.T, s store.Store) {
 func sessionsExpired(t *testing.T, s store.Store) {
 	ctx := context.Background()
 	createTenants(t, s, acme, globex)
-	create := func(tenant carrel.TenantID, id carrel.SessionID, idle, longest time.Duration) {
+	create := func(tenant carrel.TenantID, id carrel.SessionID, idle, longest int) {
 		n := sessionOf(tenant, id)
-		n.IdleTTL, n.MaxTTL = idle*time.Minute, longest*time.Minute
+		n.IdleTTL, n.MaxTTL = time.Duration(idle)*time.Minute, time.Duration(longest)*time.Minute
 		createSession(t, s, n)
 	}
 	create(acme, "a", 40, 100)
@@ -302,8 +302,8 @@ func sessionsExpired(t *testing.T, s store.Store) {
 	create(acme, "closed", 1, 1)
 	closeScope(t, s, "closed")
 	noError(t, s.OpenSession(ctx, socketScope(acme, "socket", node)))
-	expired := func(minutes time.Duration, limit int) []carrel.SessionID {
-		return sessionIDs(must(s.ExpiredSessions(ctx, noon.Add(minutes*time.Minute), limit))(t))
+	expired := func(minutes, limit int) []carrel.SessionID {
+		return sessionIDs(must(s.ExpiredSessions(ctx, noon.Add(time.Duration(minutes)*time.Minute), limit))(t))
 	}
 	wantSame(t, "expired", expired(99, 10), []carrel.SessionID{"b", "c", "a"})
 	wantSame(t, "the longest expired", expired(99, 2), []carrel.SessionID{"b", "c"})
