@@ -174,7 +174,7 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 	if e.scopes, err = scope.New(scope.Config{Store: e.disk, Node: "one", Log: log}); err != nil {
 		t.Fatal(err)
 	}
-	box, err := sandbox.New(t.Context(), sandbox.Config{})
+	box, err := sandbox.New(t.Context(), sandbox.Config{OutputBytes: 4 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
