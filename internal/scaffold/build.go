@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/carrelhost/carrel"
@@ -20,10 +20,11 @@ const buildOp = "scaffold.Build"
 
 // Build builds the project in dir and writes the module, its manifest
 // embedded, to NAME.wasm there, where NAME is the plugin's; it returns that
-// path. A project is a folder with go.mod (Go), with manifest.json and *.c
-// (C), or with one Markdown file that has front matter or one YAML file (a
-// prompt plugin). The bytes written are a pure function of the sources and the
-// toolchain. A module that is there already is replaced only by a good one.
+// path. A project is a folder with *.go (Go: a package main in a module that
+// holds the SDK or requires it), with *.c and manifest.json (C), or with one
+// Markdown file that has front matter or one YAML file (a prompt plugin). The
+// bytes written are a pure function of the sources and the toolchain. A module
+// that is there already is replaced only by a good one.
 //
 // A toolchain that is not installed is a *MissingTool. What a compiler says
 // about the sources is in the error's text. Faults of manifests and modules
@@ -43,33 +44,29 @@ func Build(ctx context.Context, dir string) (string, error) {
 
 // compile returns a project's module and its plugin's name.
 func compile(ctx context.Context, dir string) (name string, wasm []byte, err error) {
-	goMod, err := exists(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		return "", nil, err
-	}
-	if goMod {
-		return compileGo(ctx, dir)
-	}
-	sources, err := filepath.Glob(filepath.Join(dir, "*.c"))
+	entries, err := os.ReadDir(dir) // sorted
 	if err != nil {
 		return "", nil, fmt.Errorf("find sources: %w", err)
 	}
-	if len(sources) > 0 {
-		return compileC(ctx, dir, sources)
+	by := map[string][]string{} // file names by their extension
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		ext := strings.ToLower(filepath.Ext(e.Name()))
+		by[ext] = append(by[ext], e.Name())
 	}
-	source, err := promptSource(dir)
+	switch {
+	case len(by[".go"]) > 0:
+		return compileGo(ctx, dir)
+	case len(by[".c"]) > 0:
+		return compileC(ctx, dir, by[".c"])
+	}
+	source, err := promptSource(dir, slices.Concat(by[".md"], by[".markdown"]), slices.Concat(by[".yaml"], by[".yml"]))
 	if err != nil {
 		return "", nil, err
 	}
-	return packPrompt(source)
-}
-
-func exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	return packPrompt(filepath.Join(dir, source))
 }
 
 func packPrompt(path string) (string, []byte, error) {
@@ -85,35 +82,24 @@ func packPrompt(path string) (string, []byte, error) {
 }
 
 // promptSource finds the one file that can be a prompt plugin's source.
-func promptSource(dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", fmt.Errorf("find sources: %w", err)
-	}
-	var markdown, yaml []string
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		switch strings.ToLower(filepath.Ext(e.Name())) {
-		case ".md", ".markdown":
-			has, err := hasFrontMatter(path)
-			if err != nil {
-				return "", err
-			}
-			if has {
-				markdown = append(markdown, path)
-			}
-		case ".yaml", ".yml":
-			yaml = append(yaml, path)
+func promptSource(dir string, markdown, yaml []string) (string, error) {
+	var found []string
+	for _, name := range markdown {
+		has, err := hasFrontMatter(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		if has {
+			found = append(found, name)
 		}
 	}
-	found := markdown
 	if len(found) == 0 {
 		found = yaml
 	}
 	switch len(found) {
 	case 0:
-		return "", carrel.Fail(buildOp, abi.BadRequest, fmt.Sprintf("%s is no plugin's project: it has neither go.mod, nor manifest.json and "+
-			"C sources, nor a Markdown file with front matter or a YAML file; `carrel new` makes one", dir))
+		return "", carrel.Fail(buildOp, abi.BadRequest, fmt.Sprintf("%s is no plugin's project: it has neither Go "+
+			"sources, nor C sources and manifest.json, nor a Markdown file with front matter or a YAML file; `carrel new` makes one", dir))
 	case 1:
 		return found[0], nil
 	default:

@@ -117,7 +117,7 @@ func closing(t *testing.T, f func() error) {
 }
 
 func TestBuildOfANewPrompt(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new")
+	dir := filepath.Join(t.TempDir(), "[new] *")
 	if err := scaffold.New(dir, "my-plugin", scaffold.Prompt); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func clangArgs(out string, sources []string) []string {
 	return append(args, sources...)
 }
 
-// compileC compiles and links all C sources of a folder.
+// compileC compiles and links C sources of a folder.
 func compileC(ctx context.Context, dir string, sources []string) (string, []byte, error) {
 	manifest, err := os.ReadFile(filepath.Join(dir, manifestFile)) //nolint:gosec // a file of the user's project
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,9 +55,11 @@ func compileC(ctx context.Context, dir string, sources []string) (string, []byte
 		return "", nil, fmt.Errorf("make a place to build: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	names := make([]string, 0, len(sources)) // sorted, and without dir: they must not show in the module
+	// Without the folder's name, which must not show in the module, and not to
+	// be taken for options.
+	names := make([]string, 0, len(sources))
 	for _, s := range sources {
-		names = append(names, "./"+filepath.Base(s))
+		names = append(names, "./"+s)
 	}
 	out := filepath.Join(tmp, "guest.wasm")
 	if err := (tool{path: clang, dir: dir}).run(ctx, clangArgs(out, names)...); err != nil {

@@ -219,6 +219,25 @@ func TestAGoGuestAndItsHostUnderstandEachOther(t *testing.T) {
 	})
 }
 
+func TestAPluginMayBeAPackageOfALargerModule(t *testing.T) {
+	dir := newGo(t, nil)
+	inside := filepath.Join(dir, "plugins", "counter")
+	if err := os.MkdirAll(inside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, inside, map[string]string{"plugin.go": `package main
+
+import carrel "github.com/carrelhost/carrel/sdk/go"
+
+var plugin = carrel.Plugin{Name: "counter", Version: "1"}
+
+func main() { plugin.Main() }
+`})
+	if _, m := built(t, inside, "counter"); m.Version != "1" {
+		t.Errorf("got %+v", m)
+	}
+}
+
 func TestGoBuildsAreReproducible(t *testing.T) {
 	first, _ := built(t, newGo(t, nil), "hello")
 	dir := newGo(t, nil)
