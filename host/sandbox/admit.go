@@ -102,10 +102,8 @@ func (s *Sandbox) keep(ctx context.Context, p *program) error {
 
 // rehearse runs guest code at admission, under its own deadline.
 func (s *Sandbox) rehearse(ctx context.Context, p *program, r *run, steps []string) error {
-	limited, cancel := context.WithTimeout(ctx, s.cfg.AdmitTimeout)
-	defer cancel()
-	err := s.execute(limited, p, r, steps)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil && carrel.CodeOf(err) == abi.Timeout {
+	err := s.execute(ctx, s.cfg.AdmitTimeout, p, r, steps)
+	if carrel.CodeOf(err) == abi.Timeout && ctx.Err() == nil {
 		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "sandbox.admitTimeout", fmt.Sprintf(
 			"_initialize and carrel_describe did not end within %v (limit sandbox.admitTimeout)", s.cfg.AdmitTimeout))
 	}

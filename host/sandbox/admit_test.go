@@ -154,6 +154,7 @@ func TestWhatIsNotAdmitted(t *testing.T) {
 		"a command":                     {build(func(m *wasmtest.Module) { m.Export("_start", 0, m.Func(nil, nil).Index) }), abi.InvalidModule, "build a reactor"},
 		"carrel_describe that fails":    {build(func(m *wasmtest.Module) { m.Method("carrel_describe").Const(3) }), abi.GuestFailed, "returned 3"},
 		"carrel_describe that traps":    {build(func(m *wasmtest.Module) { m.Method("carrel_describe").Unreachable() }), abi.GuestTrap, "trapped in carrel_describe: unreachable"},
+		"data beyond the memory":        {build(func(m *wasmtest.Module) { m.Memory(1); m.Data(65536, []byte("x")); m.Method("run").Const(0) }), abi.GuestTrap, "a segment: "},
 		"a carrel_describe that floods": {build(func(m *wasmtest.Module) { floodDescribe(m) }), abi.GuestFailed, "returned -4"},
 	} {
 		t.Run(caseName, func(t *testing.T) {

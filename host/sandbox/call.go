@@ -49,27 +49,38 @@ func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
 		steps = append(steps, abi.WakeExport)
 	}
 	r := p.sandbox.call(c)
-	err = p.sandbox.execute(ctx, p.program, r, append(steps, c.Export))
+	err = p.sandbox.execute(ctx, 0, p.program, r, append(steps, c.Export))
 	return Result{Output: r.output, Log: r.log.finish(), Guest: r.onCPU}, err
 }
 
-// execute runs _initialize and then the steps in a fresh instance, and stops
-// at the first failure. Afterwards nothing of the instance is left.
-func (s *Sandbox) execute(ctx context.Context, p *program, r *run, steps []string) (err error) {
+// execute waits for a CPU slot and runs the guest on it. limit bounds the
+// guest's time, the wait not counted; 0 is no limit but ctx.
+func (s *Sandbox) execute(ctx context.Context, limit time.Duration, p *program, r *run, steps []string) error {
 	if err := r.takeSlot(ctx); err != nil {
 		return ended(ctx, "wait for a CPU slot", err)
 	}
 	defer r.giveSlot()
+	if limit > 0 {
+		limited, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		ctx = limited
+	}
+	return r.steps(ctx, p, steps)
+}
+
+// steps runs _initialize and then the steps in a fresh instance, and stops at
+// the first failure. Afterwards nothing of the instance is left.
+func (r *run) steps(ctx context.Context, p *program, steps []string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &carrel.Error{Op: "sandbox.execute", Code: abi.Internal, Err: fmt.Errorf("engine panicked: %v", v)}
+			err = &carrel.Error{Op: "sandbox.Call", Code: abi.Internal, Err: fmt.Errorf("engine panicked: %v", v)}
 		}
 	}()
 	guest := context.WithValue(ctx, runKey{}, r)
 	// An instance without a name can exist any number of times.
 	instance, err := p.runtime.InstantiateModule(guest, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
-		return r.failed(ctx, "the start function", err)
+		return r.failed(ctx, "the start function or a segment", err)
 	}
 	defer func() { _ = instance.Close(context.WithoutCancel(ctx)) }() // it has no files, so nothing of it can fail
 	if p.has[abi.InitializeExport] {

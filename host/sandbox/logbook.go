@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 )
 
 // LogLine is a line that a guest logged, wrote to stdout (level 1) or stderr
@@ -42,20 +41,31 @@ var streamLevels = [2]int{levelInfo, levelWarning}
 
 // add keeps as much of a line as there is room for. It copies text.
 func (l *logbook) add(level int, text []byte) {
-	room := max(l.left-lineBytes, 0)
-	kept := text[:min(len(text), room)]
-	for len(kept) < len(text) && len(kept) > 0 && !utf8.RuneStart(text[len(kept)]) {
-		kept = kept[:len(kept)-1]
-	}
-	if l.left < lineBytes || len(kept) < len(text) {
+	if l.left < lineBytes {
 		l.dropped++
-	}
-	if l.left < lineBytes || len(kept) == 0 && len(text) > 0 {
-		l.left = 0
 		return
 	}
+	room := l.left - lineBytes
+	// Bytes that are no text grow when they are replaced: the room is looked
+	// at before, for the cost of it, and after.
+	valid := strings.ToValidUTF8(string(prefix(text, room)), "\ufffd")
+	kept := prefix(valid, room)
+	if len(text) > room || len(kept) < len(valid) {
+		l.dropped++
+	}
 	l.left -= len(kept) + lineBytes
-	l.lines = append(l.lines, LogLine{Level: level, Text: strings.ToValidUTF8(string(kept), "\ufffd")})
+	l.lines = append(l.lines, LogLine{Level: level, Text: kept})
+}
+
+// prefix returns at most n bytes of text, and no part of a character.
+func prefix[T string | []byte](text T, n int) T {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && text[n]&0xc0 == 0x80 {
+		n--
+	}
+	return text[:n]
 }
 
 // write takes what a guest wrote to stdout (0) or stderr (1), in any pieces,

@@ -2,6 +2,7 @@ package module
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/carrelhost/carrel/abi"
 )
@@ -219,7 +220,7 @@ func (l *linter) exports(r *reader) error {
 		if err != nil {
 			return err
 		}
-		if len(name) >= len(abi.ReservedExportPrefix) && name[:len(abi.ReservedExportPrefix)] == abi.ReservedExportPrefix {
+		if strings.HasPrefix(name, abi.ReservedExportPrefix) {
 			return malformed(start, r.where, "the export %s: names that begin with %s are the host's, choose another",
 				quote(name), abi.ReservedExportPrefix)
 		}
