@@ -5,7 +5,8 @@ package examples
 
 import "embed"
 
-// Files holds the prompt sources, under the paths that they have here.
+// Files holds the sources that the demo uses, under the paths that they have
+// here.
 //
-//go:embed */*.md
+//go:embed */*.md counter/plugin.go
 var Files embed.FS

@@ -61,8 +61,10 @@ func newCallCommand(e env) *cobra.Command {
 				return err
 			}
 			return o.result(out, func(w io.Writer) {
-				fmt.Fprintln(w, out.Output)
-				fmt.Fprintf(e.stderr, "memory: %q\n", out.MemoryID)
+				fmt.Fprintln(w, text(out.Output))
+				if out.MemoryID != "" {
+					fmt.Fprintf(e.stderr, "memory: %q\n", out.MemoryID)
+				}
 				printEvicted(e.stderr, out.Evicted, out.EvictionPending)
 			})
 		},
@@ -123,4 +125,16 @@ func parseHeaders(lines []string) (http.Header, error) {
 		h.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	return h, nil
+}
+
+// text is a method's output as a person reads it: text as it is, else JSON.
+func text(output any) string {
+	if s, ok := output.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(output)
+	if err != nil { // it was decoded from JSON
+		return fmt.Sprint(output)
+	}
+	return string(b)
 }

@@ -39,10 +39,12 @@ func newRootCommand(e env) *cobra.Command {
 	c.SetErr(e.stderr)
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	c.AddCommand(
-		newServeCommand(e), newDemoCommand(e), newPackCommand(e),
+		newServeCommand(e), newDemoCommand(e),
+		newNewCommand(e), newBuildCommand(e), newPackCommand(e), newInspectCommand(e),
 		newPushCommand(e), newPluginsCommand(e), newVersionsCommand(e),
 		newActivateCommand(e), newDeactivateCommand(e), newRollbackCommand(e), newRmCommand(e),
-		newCallCommand(e), newMemoryCommand(e),
+		newCallCommand(e), newChatCommand(e), newMemoryCommand(e), newSessionsCommand(e),
+		newLogCommand(e), newGrantCommand(e),
 		newTenantCommand(e), newKeyCommand(e), newVersionCommand(e),
 	)
 	return c

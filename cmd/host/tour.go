@@ -37,7 +37,8 @@ func (t *tour) title(text string) {
 // walk runs every step.
 func (t *tour) walk(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		t.oneSystemMessage, t.defaultID, t.ownDefaultID, t.smallestScope, t.window, t.leak, t.deactivation,
+		t.oneSystemMessage, t.defaultID, t.ownDefaultID, t.smallestScope, t.window, t.leak,
+		t.session, t.deactivation, t.freshSandbox,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("demo, step %d: %w", t.step, err)
@@ -92,8 +93,10 @@ func (t *tour) call(ctx context.Context, address string, h http.Header, args ...
 	if err != nil {
 		return out, err
 	}
-	t.say("     %v", out.Output)
-	t.say("     memory id %q", out.MemoryID)
+	t.say("     %s", text(out.Output))
+	if out.MemoryID != "" {
+		t.say("     memory id %q", out.MemoryID)
+	}
 	for _, e := range out.Evicted {
 		t.say("     ended with the request: %q, %d messages", e.MemoryID, e.Messages)
 	}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/plugins"
+)
+
+// inspected is what inspect reports.
+type inspected struct {
+	Manifest json.RawMessage `json:"manifest"`
+	Report   plugins.Report  `json:"report"`
+}
+
+func newInspectCommand(e env) *cobra.Command {
+	o := output{e: e}
+	c := &cobra.Command{
+		Use:   "inspect FILE.wasm",
+		Short: "Check a module as a host would, without one, and show what it is",
+		Args:  exactly(1),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			wasm, err := os.ReadFile(args[0])
+			if err != nil {
+				return fmt.Errorf("read module: %w", err)
+			}
+			box, err := sandbox.New(c.Context(), sandbox.Config{})
+			if err != nil {
+				return err
+			}
+			defer func() {
+				if e := box.Close(); err == nil {
+					err = e
+				}
+			}()
+			a, err := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(c.Context(), wasm)
+			if err != nil {
+				return withFaults(args[0], err)
+			}
+			manifest, err := plugins.EncodeManifest(a.Manifest)
+			if err != nil {
+				return err
+			}
+			return o.result(inspected{manifest, a.Report}, func(w io.Writer) { printInspected(w, a) })
+		},
+	}
+	o.flag(c)
+	return c
+}
+
+func printInspected(w io.Writer, a plugins.Admission) {
+	m, r := a.Manifest, a.Report
+	fmt.Fprintf(w, "plugin    %s %s (%s)\n", m.Name, m.Version, m.ABI)
+	if m.Description != "" {
+		fmt.Fprintf(w, "about     %s\n", m.Description)
+	}
+	fmt.Fprintf(w, "module    %d bytes, of which the manifest has %d\n", r.ModuleBytes, r.ManifestBytes)
+	fmt.Fprintf(w, "runs as   %s\n", r.Path)
+	list := func(name string, items []string) {
+		if len(items) > 0 {
+			fmt.Fprintf(w, "%-9s %s\n", name, strings.Join(items, " "))
+		}
+	}
+	list("imports", r.Imports)
+	list("exports", r.Exports)
+	list("models", r.Models)
+	list("calls", m.Capabilities.Call)
+	for _, s := range m.Services {
+		fmt.Fprintf(w, "service   %s (%s scope)\n", s.Name, s.Scope)
+		for _, method := range s.Methods {
+			memory := ""
+			if method.MemoryID != "" {
+				memory = ", memory id in " + method.MemoryID
+			}
+			what := "chat with model " + method.Model
+			if method.Kind == abi.KindHandler {
+				what = "handler, function " + method.Export
+			}
+			fmt.Fprintf(w, "  %s: %s%s\n", method.Name, what, memory)
+		}
+	}
+}
