@@ -54,6 +54,19 @@ func (l *line) send(t *testing.T, method, path, body string) (int, string) {
 	return resp.StatusCode, testenv.Answer{Status: resp.StatusCode, Header: resp.Header, Body: bytes.TrimSpace(b)}.Problem(t).Code
 }
 
+// eventually asks again and again, for ten seconds at most, until what nobody
+// announces has happened.
+func eventually(t *testing.T, happened func() bool) {
+	t.Helper()
+	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for !happened() {
+		if within.Err() != nil {
+			t.Fatal("it did not happen within ten seconds")
+		}
+	}
+}
+
 func TestADrainingHostFinishesWhatRunsAndTakesNothingNew(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
@@ -65,13 +78,15 @@ func TestADrainingHostFinishesWhatRunsAndTakesNothingNew(t *testing.T) {
 		}
 		call := acme.Hold(t.Context(), botMethod, "id", "1", "msg", "U1")
 		env.Drain()
-		for status, code := 0, ""; status != http.StatusServiceUnavailable || code != "draining"; {
-			status, code = kept.send(t, http.MethodGet, "/readyz", "")
-		}
+		eventually(t, func() bool {
+			status, code := kept.send(t, http.MethodGet, "/readyz", "")
+			return status == http.StatusServiceUnavailable && code == "draining"
+		})
 		// From here on a call may slip in, but only for a moment.
-		for code := ""; code != "draining"; {
-			_, code = kept.send(t, http.MethodPost, botChat, `{"id":"late","msg":"U2"}`)
-		}
+		eventually(t, func() bool {
+			_, code := kept.send(t, http.MethodPost, botChat, `{"id":"late","msg":"U2"}`)
+			return code == "draining"
+		})
 		acme.WantCode(abi.Draining).Chat(botMethod, "id", "later", "msg", "U3")
 		if status, _ := kept.send(t, http.MethodGet, "/livez", ""); status != http.StatusOK {
 			t.Errorf("/livez while it drains: %d", status)

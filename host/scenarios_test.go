@@ -170,18 +170,31 @@ func TestATurnThatTheModelFailedIsNotStoredAndItsRetryIsNotDoubled(t *testing.T)
 	}
 }
 
-func TestAWindowOfFourMessagesSendsWholeTurnsAndTheHistoryKeepsAll(t *testing.T) {
-	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
-		env := testenv.New(t, cfg)
-		acme := env.Tenant("acme")
-		acme.Install(example(t, "short-memory"))
-		for _, msg := range []string{"U1", "U2", "U3"} {
-			acme.Chat(goldfish, "id", "1", "msg", msg)
-		}
-		same(t, "send 3", env.Model.Send(3), sysShort, "user:U2", "assistant:A2", "user:U3")
-		same(t, "stored", acme.Stored("short-memory", "1"),
-			sysShort, "user:U1", "assistant:A1", "user:U2", "assistant:A2", "user:U3", "assistant:A3")
-	})
+func TestAWindowSendsTheNewestWholeTurnsAndTheHistoryKeepsAll(t *testing.T) {
+	history := []string{sysShort, "user:U1", "assistant:A1", "user:U2", "assistant:A2", "user:U3", "assistant:A3"}
+	for what, c := range map[string]struct {
+		window string
+		send3  []string
+	}{
+		"four messages, as the example says":    {"max: 4", []string{sysShort, "user:U2", "assistant:A2", "user:U3"}},
+		"five messages, with no room for half":  {"max: 5", []string{sysShort, "user:U2", "assistant:A2", "user:U3"}},
+		"three messages, with no room for more": {"max: 3", []string{sysShort, "user:U3"}},
+		"one message, which the turn exceeds":   {"max: 1", []string{sysShort, "user:U3"}},
+		"six messages, all there are":           {"max: 6", history[:6]},
+	} {
+		t.Run(what, func(t *testing.T) {
+			testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
+				env := testenv.New(t, cfg)
+				acme := env.Tenant("acme")
+				acme.Install(strings.Replace(example(t, "short-memory"), "max: 4", c.window, 1))
+				for _, msg := range []string{"U1", "U2", "U3"} {
+					acme.Chat(goldfish, "id", "1", "msg", msg)
+				}
+				same(t, "send 3", env.Model.Send(3), c.send3...)
+				same(t, "stored", acme.Stored("short-memory", "1"), history...)
+			})
+		})
+	}
 }
 
 func TestAHistoryDeletedDuringATurnStaysDeleted(t *testing.T) {
