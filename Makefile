@@ -29,7 +29,7 @@ floors:
 	go test ./internal/arch
 
 wasip1:
-	GOOS=wasip1 GOARCH=wasm go build ./abi .
+	GOOS=wasip1 GOARCH=wasm go build ./abi . ./sdk/go
 
 # tidy proves that go.mod and go.sum are what the code needs.
 tidy:
