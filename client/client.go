@@ -36,13 +36,30 @@ const maxAnswer = 64 << 20
 // do sends one request. in is the body: nil, []byte, or what is sent as JSON.
 // out, if not nil, receives the answer: *[]byte as it is, else decoded JSON.
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, in, out any) error {
-	body, kind, err := encode(in)
+	resp, err := c.send(ctx, method, path, header, in)
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close() //nolint:errcheck // a body that was read
+	if resp.StatusCode/100 != 2 {
+		return failure(resp)
+	}
+	answer, err := readAnswer(resp)
+	if err != nil {
+		return err
+	}
+	return decode(answer, out)
+}
+
+// send sends one request. The caller closes the answer's body.
+func (c *Client) send(ctx context.Context, method, path string, header http.Header, in any) (*http.Response, error) {
+	body, kind, err := encode(in)
+	if err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Base, "/")+path, body)
 	if err != nil {
-		return fmt.Errorf("carrel client: %w", err)
+		return nil, fmt.Errorf("carrel client: %w", err)
 	}
 	for name, values := range header {
 		req.Header[name] = values
@@ -50,29 +67,40 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	if kind != "" && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", kind)
 	}
+	c.identify(req.Header)
+	resp, err := c.http().Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("carrel client: %w", err)
+	}
+	return resp, nil
+}
+
+// identify says in a request's headers who sends it.
+func (c *Client) identify(h http.Header) {
 	if c.Key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.Key)
+		h.Set("Authorization", "Bearer "+c.Key)
 	}
 	if c.Subject != "" {
-		req.Header.Set("Carrel-Subject", c.Subject)
+		h.Set("Carrel-Subject", c.Subject)
 	}
-	h := c.HTTP
-	if h == nil {
-		h = http.DefaultClient
+}
+
+func (c *Client) http() *http.Client {
+	if c.HTTP != nil {
+		return c.HTTP
 	}
-	resp, err := h.Do(req)
-	if err != nil {
-		return fmt.Errorf("carrel client: %w", err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // a body that was read
+	return http.DefaultClient
+}
+
+func readAnswer(resp *http.Response) ([]byte, error) {
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return fmt.Errorf("carrel client: read answer: %w", err)
+		return nil, fmt.Errorf("carrel client: read answer: %w", err)
 	}
 	if len(answer) > maxAnswer {
-		return fmt.Errorf("carrel client: the answer is larger than %d bytes", maxAnswer)
+		return nil, fmt.Errorf("carrel client: the answer is larger than %d bytes", maxAnswer)
 	}
-	return decode(resp, answer, out)
+	return answer, nil
 }
 
 func encode(in any) (body io.Reader, kind string, err error) {
@@ -89,15 +117,21 @@ func encode(in any) (body io.Reader, kind string, err error) {
 	return bytes.NewReader(b), "application/json", nil
 }
 
-func decode(resp *http.Response, answer []byte, out any) error {
-	if resp.StatusCode/100 != 2 {
-		kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-		p := new(Problem)
-		if kind != ProblemType || json.Unmarshal(answer, p) != nil {
-			return fmt.Errorf("carrel client: %s answered %s, and not as a Carrel host would", resp.Request.URL.Host, resp.Status)
-		}
-		return p
+// failure is the error that an answer without success means.
+func failure(resp *http.Response) error {
+	answer, err := readAnswer(resp)
+	if err != nil {
+		return err
 	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	p := new(Problem)
+	if kind != ProblemType || json.Unmarshal(answer, p) != nil {
+		return fmt.Errorf("carrel client: %s answered %s, and not as a Carrel host would", resp.Request.URL.Host, resp.Status)
+	}
+	return p
+}
+
+func decode(answer []byte, out any) error {
 	switch out := out.(type) {
 	case nil:
 		return nil
@@ -116,11 +150,11 @@ type CallOptions struct {
 	Timeout    string      // such as "20s"; "" = the host's
 	RejectBusy bool        // fail with memory_busy instead of waiting for the turn
 	Detached   bool        // go on when this client goes away
+	Session    string      // the HTTP session that the call is made in, or ""
 	Header     http.Header // further headers, such as one a plugin takes its memory id from
 }
 
-// Invoke calls a service method with a params object.
-func (c *Client) Invoke(ctx context.Context, a carrel.Address, version string, args any, o CallOptions) (Invocation, error) {
+func (o CallOptions) headers() http.Header {
 	h := o.Header.Clone()
 	if h == nil {
 		h = http.Header{}
@@ -134,8 +168,16 @@ func (c *Client) Invoke(ctx context.Context, a carrel.Address, version string, a
 	if o.Detached {
 		h.Set("Carrel-On-Disconnect", "continue")
 	}
+	if o.Session != "" {
+		h.Set("Carrel-Session", o.Session)
+	}
+	return h
+}
+
+// Invoke calls a service method with a params object.
+func (c *Client) Invoke(ctx context.Context, a carrel.Address, version string, args any, o CallOptions) (Invocation, error) {
 	var out Invocation
-	err := c.do(ctx, http.MethodPost, methodPath(a, version), h, args, &out)
+	err := c.do(ctx, http.MethodPost, methodPath(a, version), o.headers(), args, &out)
 	return out, err
 }
 

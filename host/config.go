@@ -82,6 +82,10 @@ type Limits struct {
 	SocketInvocations     int           `yaml:"socketInvocations" env:"SOCKET_INVOCATIONS"`         // that run at once on one WebSocket
 	SocketIdle            time.Duration `yaml:"socketIdle" env:"SOCKET_IDLE"`                       // without a frame or a pong from the client
 	EventBytes            int64         `yaml:"eventBytes" env:"EVENT_BYTES"`                       // of one invocation's events
+	EventBuffers          int           `yaml:"eventBuffers" env:"EVENT_BUFFERS"`                   // invocations whose events are kept at once
+	SocketTickets         int           `yaml:"socketTickets" env:"SOCKET_TICKETS"`                 // for WebSockets, unused, of one tenant
+	TicketTTL             time.Duration `yaml:"ticketTtl" env:"TICKET_TTL"`                         // of a ticket for a WebSocket
+	WriteTimeout          time.Duration `yaml:"writeTimeout" env:"WRITE_TIMEOUT"`                   // for a client to take in an answer, or one event of it
 	EventsKept            time.Duration `yaml:"eventsKept" env:"EVENTS_KEPT"`                       // of an invocation's events without a reader
 }
 
@@ -118,7 +122,8 @@ func DefaultConfig() Config {
 			Sessions: 10_000, SessionIdleTTL: 30 * time.Minute, SessionMaxTTL: 24 * time.Hour,
 			SessionIdleTTLMax: 24 * time.Hour, SessionMaxTTLMax: 7 * 24 * time.Hour,
 			WebSockets: 10_000, FrameBytes: 1 << 20, FramesPerSecond: 50, SocketInvocations: 64, SocketIdle: 5 * time.Minute,
-			EventBytes: 8 << 20, EventsKept: 30 * time.Second,
+			EventBytes: 16 << 20, EventsKept: 30 * time.Second, EventBuffers: 2048,
+			SocketTickets: 1000, TicketTTL: 30 * time.Second, WriteTimeout: 30 * time.Second,
 		},
 	}
 }
@@ -157,6 +162,11 @@ func (c Config) Validate() error {
 			fault("models.default", "it is missing; plugins that name no model use it")
 		}
 	}
+	for _, o := range c.AllowedOrigins {
+		if u, err := url.Parse(o); err != nil || u.Host == "" || o != u.Scheme+"://"+u.Host {
+			fault("allowedOrigins", "%q is not an origin, such as https://app.example", o)
+		}
+	}
 	limits := c.Limits.all()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if limits[name] <= 0 {
@@ -185,7 +195,8 @@ func (l Limits) all() map[string]int64 {
 		"sessionIdleTtlMax": int64(l.SessionIdleTTLMax), "sessionMaxTtlMax": int64(l.SessionMaxTTLMax),
 		"webSockets": int64(l.WebSockets), "frameBytes": l.FrameBytes, "framesPerSecond": int64(l.FramesPerSecond),
 		"socketInvocations": int64(l.SocketInvocations), "socketIdle": int64(l.SocketIdle),
-		"eventBytes": l.EventBytes, "eventsKept": int64(l.EventsKept),
+		"eventBytes": l.EventBytes, "eventsKept": int64(l.EventsKept), "eventBuffers": int64(l.EventBuffers),
+		"socketTickets": int64(l.SocketTickets), "ticketTtl": int64(l.TicketTTL), "writeTimeout": int64(l.WriteTimeout),
 	}
 }
 

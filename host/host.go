@@ -47,6 +47,7 @@ type Host struct {
 	lines   *plugins.Log // what plugins log
 	catalog *plugins.Catalog
 	invoker *invoke.Invoker
+	edge    *httpapi.API // of the main listener
 	servers []server
 	health  health
 }
@@ -175,11 +176,10 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 	h.info.OwnerKeyFile = h.dir.Path(fileOwnerKey)
 	h.health = health{check: h.store.Check}
 
-	api, err := h.api(ver, main)
-	if err != nil {
+	if h.edge, err = h.api(ver, main); err != nil {
 		return err
 	}
-	h.servers[0].http = h.httpServer(api.Handler(h.cfg.AdminListen == ""))
+	h.servers[0].http = h.httpServer(h.edge.Handler(h.cfg.AdminListen == ""))
 	if h.cfg.AdminListen != "" {
 		admin, err := listen(ctx, h.cfg.AdminListen)
 		if err != nil {
@@ -197,14 +197,19 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 }
 
 func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error) {
+	l := h.cfg.Limits
 	return httpapi.New(httpapi.Config{
-		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.store,
+		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.store, Grants: h.store, PluginLog: h.lines,
 		Tenants: h.tenants, Admin: h.admin, Ready: h.health.ready, Version: ver, Log: h.log,
 		Limits: httpapi.Limits{
-			RequestBytes: h.cfg.Limits.RequestBytes, ModuleBytes: h.cfg.Limits.ModuleBytes,
-			BodyTimeout: h.cfg.Limits.BodyTimeout, Uploads: h.cfg.Limits.Uploads,
+			RequestBytes: l.RequestBytes, ModuleBytes: l.ModuleBytes, BodyTimeout: l.BodyTimeout, Uploads: l.Uploads,
+			WriteTimeout: l.WriteTimeout,
+			EventBytes:   l.EventBytes, EventBuffers: l.EventBuffers, EventsKept: l.EventsKept,
+			WebSockets: l.WebSockets, FrameBytes: l.FrameBytes, FramesPerSecond: l.FramesPerSecond,
+			SocketInvocations: l.SocketInvocations, SocketIdle: l.SocketIdle,
+			SocketTickets: l.SocketTickets, TicketTTL: l.TicketTTL,
 		},
-		Module: h.moduleLimits(), Loopback: isLoopback(on), AllowedHosts: h.cfg.AllowedHosts,
+		Module: h.moduleLimits(), Loopback: isLoopback(on), AllowedHosts: h.cfg.AllowedHosts, AllowedOrigins: h.cfg.AllowedOrigins,
 	})
 }
 

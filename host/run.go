@@ -90,18 +90,21 @@ func (h *Host) Run(ctx context.Context) error {
 func (h *Host) drain(ctx context.Context) error {
 	h.health.drain()
 	h.invoker.StopAccepting()
+	h.edge.StopAccepting()
 	grace, cancel := context.WithTimeout(ctx, h.cfg.Limits.DrainTimeout)
 	defer cancel()
 	h.invoker.Drain(grace)
 	// What is left is answers on their way; each has seconds.
 	last, cancelLast := context.WithTimeout(ctx, h.cfg.Limits.CommitTimeout)
 	defer cancelLast()
+	h.edge.CloseSockets(last) // nothing else waits for them
 	var errs []error
 	for _, s := range h.servers {
 		if err := s.http.Shutdown(last); err != nil {
 			errs = append(errs, fmt.Errorf("shut down %s: %w", s.listener.Addr(), errors.Join(err, s.http.Close())))
 		}
 	}
+	h.edge.Close()
 	return errors.Join(append(errs, h.scopes.Shutdown(last))...)
 }
 

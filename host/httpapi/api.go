@@ -4,11 +4,13 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,12 +25,33 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-// Limits bound what one request may send.
+// Limits bound what clients may send, and what is kept for them. All are
+// required.
 type Limits struct {
 	RequestBytes int64         // of a JSON body
 	ModuleBytes  int64         // of an upload
 	BodyTimeout  time.Duration // for a body to arrive
 	Uploads      int           // that are taken in at once
+	WriteTimeout time.Duration // for a client to take an answer, or one event
+
+	EventBytes   int64         // of one invocation's events
+	EventBuffers int           // invocations whose events are kept at once
+	EventsKept   time.Duration // after the end, or the last reader
+
+	WebSockets        int           // open at once, of one tenant
+	FrameBytes        int64         // of one frame from a client
+	FramesPerSecond   int           // of one WebSocket
+	SocketInvocations int           // that run at once on one WebSocket
+	SocketIdle        time.Duration // without a word from the client
+	SocketTickets     int           // that nobody has used yet, of one tenant
+	TicketTTL         time.Duration // of a ticket
+}
+
+func (l Limits) valid() bool {
+	return l.RequestBytes > 0 && l.ModuleBytes > 0 && l.BodyTimeout > 0 && l.Uploads > 0 && l.WriteTimeout > 0 &&
+		l.EventBytes > 0 && l.EventBuffers > 0 && l.EventsKept > 0 &&
+		l.WebSockets > 0 && l.FrameBytes > 0 && l.FramesPerSecond > 0 && l.SocketInvocations > 0 && l.SocketIdle > 0 &&
+		l.SocketTickets > 0 && l.TicketTTL > 0
 }
 
 // Config configures an API. Fields are required where no default is named.
@@ -37,6 +60,8 @@ type Config struct {
 	Catalog   *plugins.Catalog
 	Scopes    *scope.Registry
 	Histories store.Histories
+	Grants    store.Grants
+	PluginLog *plugins.Log
 	Tenants   *tenant.Directory
 	Admin     tenant.Admin
 	Ready     func() error // nil if the host can serve
@@ -50,6 +75,9 @@ type Config struct {
 	// letters).
 	Loopback     bool
 	AllowedHosts []string
+	// AllowedOrigins are those of web pages that may open WebSockets besides
+	// the host's own, such as https://app.example.
+	AllowedOrigins []string
 
 	Now   func() time.Time // nil = time.Now
 	NewID func() string    // nil = random UUIDs
@@ -59,16 +87,23 @@ type Config struct {
 type API struct {
 	cfg     Config
 	uploads chan struct{} // has a token for each upload that is being taken in
+	buffers *buffers
+	tickets *tickets
+	sockets *sockets
+
+	// background counts the invocations that are streamed. They may outlive
+	// their requests.
+	background sync.WaitGroup
 }
 
 // New returns the edge of a host.
 func New(cfg Config) (*API, error) {
 	var errs []error
 	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.Scopes == nil || cfg.Histories == nil ||
-		cfg.Tenants == nil || cfg.Ready == nil || cfg.Log == nil {
+		cfg.Grants == nil || cfg.PluginLog == nil || cfg.Tenants == nil || cfg.Ready == nil || cfg.Log == nil {
 		errs = append(errs, errors.New("httpapi: Config lacks a required field"))
 	}
-	if cfg.Limits.RequestBytes <= 0 || cfg.Limits.ModuleBytes <= 0 || cfg.Limits.BodyTimeout <= 0 || cfg.Limits.Uploads <= 0 {
+	if !cfg.Limits.valid() {
 		errs = append(errs, errors.New("httpapi: Config.Limits must be positive"))
 	}
 	if cfg.Now == nil {
@@ -80,7 +115,28 @@ func New(cfg Config) (*API, error) {
 	for i, h := range cfg.AllowedHosts {
 		cfg.AllowedHosts[i] = strings.ToLower(h)
 	}
-	return &API{cfg: cfg, uploads: make(chan struct{}, max(cfg.Limits.Uploads, 0))}, errors.Join(errs...)
+	l := cfg.Limits
+	return &API{
+		cfg: cfg, uploads: make(chan struct{}, max(l.Uploads, 0)),
+		buffers: newBuffers(l.EventBuffers, l.EventsKept),
+		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
+		sockets: newSockets(l.WebSockets),
+	}, errors.Join(errs...)
+}
+
+// StopAccepting refuses new WebSockets from now on (draining).
+func (a *API) StopAccepting() { a.sockets.refuse() }
+
+// CloseSockets closes every WebSocket, 1012, once nothing runs on it and its
+// events are sent; when ctx ends, at once. It returns when they are gone and
+// their sessions closed. The invoker has been drained.
+func (a *API) CloseSockets(ctx context.Context) { a.sockets.drain(ctx) }
+
+// Close waits for what requests left running, and forgets all events. No
+// request is served any more.
+func (a *API) Close() {
+	a.background.Wait()
+	a.buffers.close()
 }
 
 // Route is one address of the API, with parameters as in /plugins/:plugin.
@@ -116,6 +172,8 @@ func (a *API) router(admin bool) *echo.Echo {
 	using := []echo.MiddlewareFunc{refuseHeaders, a.authenticated}
 	changing := slices.Concat(using, []echo.MiddlewareFunc{publishing})
 	reading := slices.Concat(using, []echo.MiddlewareFunc{inspecting})
+	calling := slices.Concat(using, []echo.MiddlewareFunc{invoking})
+	owned := slices.Concat(using, []echo.MiddlewareFunc{owning})
 	const method = "/plugins/:plugin/services/:service/:method"
 	v1.GET(method, a.describe, using...)
 	v1.POST(method, a.invoke, using...)
@@ -133,6 +191,20 @@ func (a *API) router(admin bool) *echo.Echo {
 	v1.GET("/plugins/:plugin/versions/:version/manifest", a.getManifest, reading...)
 	v1.GET("/plugins/:plugin/versions/:version/report", a.getReport, reading...)
 	v1.GET("/plugins/:plugin/versions/:version/module", a.getModule, reading...)
+
+	v1.GET("/plugins/:plugin/log", a.pluginLog, changing...)
+
+	v1.GET("/invocations/:invocation/events", a.readEvents, calling...)
+	v1.POST("/invocations/:invocation/cancel", a.cancelInvocation, calling...)
+	v1.POST("/sessions", a.openSession, calling...)
+	v1.GET("/sessions", a.listSessions, calling...)
+	v1.GET("/sessions/:session", a.getSession, calling...)
+	v1.DELETE("/sessions/:session", a.closeSession, calling...)
+	v1.POST("/ws-tickets", a.issueTicket, calling...)
+	v1.GET("/ws", a.openSocket, refuseHeaders, a.admitted, invoking)
+
+	v1.GET("/tenant/grants/:plugin", a.getGrant, owned...)
+	v1.PUT("/tenant/grants/:plugin", a.putGrant, owned...)
 
 	v1.GET("/memories", a.listMemories, using...)
 	v1.GET("/memories/:key/messages", a.listMessages, using...)

@@ -92,6 +92,28 @@ func publishing(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
+// invoking is middleware: it lets those pass who may call methods, and so have
+// sessions.
+func invoking(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if !caller(c).MayInvoke() {
+			return carrel.Fail("httpapi.invoking", abi.Forbidden,
+				"this API key's role may not call methods; use one of role caller or owner")
+		}
+		return next(c)
+	}
+}
+
+// owning is middleware: it lets the tenant's owners pass.
+func owning(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if caller(c).Role != carrel.RoleOwner {
+			return carrel.Fail("httpapi.owning", abi.Forbidden, "this is for the tenant's owner; use a key of that role")
+		}
+		return next(c)
+	}
+}
+
 // inspecting is middleware: it lets those pass who may read what a plugin is
 // made of. A caller may not: system messages are not its business.
 func inspecting(next echo.HandlerFunc) echo.HandlerFunc {

@@ -140,12 +140,13 @@ const (
 	headerOnConflict   = "Carrel-On-Conflict"
 	headerOnDisconnect = "Carrel-On-Disconnect"
 	headerTimeout      = "Carrel-Timeout"
+	headerSession      = "Carrel-Session"
 )
 
 // refuseHeaders is middleware: it refuses headers of features that this host
 // does not have.
 func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
-	known := []string{headerSubject, headerOnConflict, headerOnDisconnect, headerTimeout}
+	known := []string{headerSubject, headerOnConflict, headerOnDisconnect, headerTimeout, headerSession}
 	return func(c echo.Context) error {
 		h := c.Request().Header
 		for name, values := range h {
@@ -164,29 +165,40 @@ func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// choice reads a header with a fixed set of values; the first is the default.
-func choice(c echo.Context, header string, values ...string) (string, error) {
-	got := c.Request().Header.Get(header)
+// choice reads one of a fixed set of values; the first is the default.
+func choice(name, got string, values ...string) (string, error) {
 	if got == "" {
 		return values[0], nil
 	}
 	if !slices.Contains(values, got) {
-		return "", carrel.Fail("httpapi.headers", abi.BadRequest, fmt.Sprintf("the header %s is one of: %s", header, strings.Join(values, ", ")))
+		return "", carrel.Fail("httpapi.choice", abi.BadRequest, fmt.Sprintf("%s is one of: %s", name, strings.Join(values, ", ")))
 	}
 	return got, nil
 }
 
-// duration reads the header Carrel-Timeout; 0 if it is not sent.
-func duration(c echo.Context) (time.Duration, error) {
-	got := c.Request().Header.Get(headerTimeout)
+// timeout reads how long a caller is willing to wait; 0 if it does not say.
+func timeout(got string) (time.Duration, error) {
 	if got == "" {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(got)
 	if err != nil || d <= 0 {
-		return 0, carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+headerTimeout+" is a positive duration, such as 20s or 1500ms")
+		return 0, carrel.Fail("httpapi.timeout", abi.BadRequest, headerTimeout+" is a positive duration, such as 20s or 1500ms")
 	}
 	return d, nil
+}
+
+// sessionHeader reads the session that a call is to be made in, or "".
+func sessionHeader(c echo.Context) (carrel.SessionID, error) {
+	values := c.Request().Header.Values(headerSession)
+	switch {
+	case len(values) == 0:
+		return "", nil
+	case values[0] == "":
+		return "", carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+headerSession+" is empty; leave it out, or name a session")
+	default:
+		return carrel.ParseSessionID(values[0])
+	}
 }
 
 // page reads limit and after.
@@ -201,12 +213,4 @@ func page(q map[string]string) (limit int, after string, err error) {
 	}
 	after, err = openCursor(q["after"])
 	return limit, after, err
-}
-
-// wantsOnlyEvents reports whether the client accepts an event stream and no
-// JSON.
-func wantsOnlyEvents(c echo.Context) bool {
-	accept := strings.Join(c.Request().Header.Values("Accept"), ",")
-	return strings.Contains(accept, "text/event-stream") &&
-		!strings.Contains(accept, "application/json") && !strings.Contains(accept, "*/*")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/invoke"
+	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/host/strictjson"
 	"github.com/carrelhost/carrel/plugins"
 )
@@ -48,7 +49,7 @@ func (a *API) describe(c echo.Context) error {
 	}
 	return c.JSON(http.StatusOK, client.Method{
 		Address: at.String(), Description: m.Spec.Description, Kind: m.Spec.Kind, Scope: string(m.Scope),
-		Params: m.Spec.Params, Output: m.Spec.Output, Memory: memoryRule(running, m),
+		Params: m.Spec.Params, Output: m.Spec.Output, Memory: memoryRule(running, m), Stream: m.Spec.Kind == abi.KindChat,
 	})
 }
 
@@ -73,6 +74,9 @@ func (a *API) invoke(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if wantsEvents(c) {
+		return a.stream(c, call, detached)
+	}
 	ctx := c.Request().Context()
 	if detached {
 		ctx = context.WithoutCancel(ctx)
@@ -81,7 +85,11 @@ func (a *API) invoke(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, client.Invocation{
+	return c.JSON(http.StatusOK, invocationOf(result, closed))
+}
+
+func invocationOf(result invoke.Result, closed scope.Closed) client.Invocation {
+	return client.Invocation{
 		ID: result.ID, Output: result.Output, MemoryID: string(result.MemoryID),
 		Model: result.Model, FinishReason: string(result.FinishReason),
 		Usage: client.Usage{
@@ -89,17 +97,13 @@ func (a *API) invoke(c echo.Context) error {
 			GuestMicros: result.Usage.Guest.Microseconds(),
 		},
 		Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,
-	})
+	}
 }
 
 // readCall reads everything that a request says of an invocation.
 func (a *API) readCall(c echo.Context) (call invoke.Call, detached bool, err error) {
-	const op = "httpapi.invoke"
 	if _, err = query(c); err != nil {
 		return call, false, err
-	}
-	if wantsOnlyEvents(c) {
-		return call, false, carrel.Fail(op, abi.BadRequest, "event streams are not supported by this host yet; send `Accept: application/json`")
 	}
 	call.Request = carrel.RequestID(requestID(c))
 	call.Caller = caller(c)
@@ -107,32 +111,52 @@ func (a *API) readCall(c echo.Context) (call invoke.Call, detached bool, err err
 	if call.Address, err = address(c); err != nil {
 		return call, false, err
 	}
-	conflict, err := choice(c, headerOnConflict, "wait", "reject")
-	if err != nil {
+	if call.Session, err = sessionHeader(c); err != nil {
 		return call, false, err
 	}
-	call.RejectBusy = conflict == "reject"
-	disconnect, err := choice(c, headerOnDisconnect, "cancel", "continue")
-	if err != nil {
-		return call, false, err
-	}
-	if call.Timeout, err = duration(c); err != nil {
+	h := c.Request().Header
+	if detached, err = readChoices(&call, choices{
+		conflict: h.Get(headerOnConflict), disconnect: h.Get(headerOnDisconnect), timeout: h.Get(headerTimeout),
+	}); err != nil {
 		return call, false, err
 	}
 	body, err := a.readJSON(c)
 	if err != nil {
 		return call, false, err
 	}
-	value, err := strictjson.Value(body, strictjson.DefaultDepth)
+	call.Args, err = readArgs(body)
+	return call, detached, err
+}
+
+// choices are what a caller may choose of an invocation, as it said it;
+// empty = nothing. A header and a frame name them differently.
+type choices struct{ conflict, disconnect, timeout string }
+
+func readChoices(call *invoke.Call, said choices) (detached bool, err error) {
+	conflict, err := choice(headerOnConflict, said.conflict, "wait", "reject")
 	if err != nil {
-		return call, false, err
+		return false, err
 	}
-	var ok bool
-	if call.Args.Value, ok = value.(map[string]any); !ok {
-		return call, false, carrel.Fail(op, abi.InvalidParams, "the body is the params object: a JSON object")
+	call.RejectBusy = conflict == "reject"
+	disconnect, err := choice(headerOnDisconnect, said.disconnect, "cancel", "continue")
+	if err != nil {
+		return false, err
 	}
-	call.Args.JSON = body
-	return call, disconnect == "continue", nil
+	call.Timeout, err = timeout(said.timeout)
+	return disconnect == "continue", err
+}
+
+// readArgs reads a params object.
+func readArgs(text []byte) (invoke.Args, error) {
+	value, err := strictjson.Value(text, strictjson.DefaultDepth)
+	if err != nil {
+		return invoke.Args{}, err
+	}
+	object, ok := value.(map[string]any)
+	if !ok {
+		return invoke.Args{}, carrel.Fail("httpapi.invoke", abi.InvalidParams, "the params object is a JSON object")
+	}
+	return invoke.Args{Value: object, JSON: text}, nil
 }
 
 func evictedOf(in []carrel.Eviction) []client.Evicted {

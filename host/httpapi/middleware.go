@@ -70,12 +70,9 @@ func (a *API) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// writeTimeout bounds how long a client may take to read an answer, counted
-// from the answer's beginning. A handler that streams sets its own deadlines.
-const writeTimeout = 30 * time.Second
-
 // boundWrites starts the write deadline with the answer: a request may take
-// long before it. The connection may still have the last answer's.
+// long before it. The connection may still have the last answer's. A handler
+// that streams sets deadlines of its own.
 func (a *API) boundWrites(c echo.Context) {
 	rc := http.NewResponseController(c.Response())
 	set := func(at time.Time) {
@@ -84,7 +81,7 @@ func (a *API) boundWrites(c echo.Context) {
 		}
 	}
 	set(time.Time{})
-	c.Response().Before(func() { set(a.cfg.Now().Add(writeTimeout)) })
+	c.Response().Before(func() { set(a.cfg.Now().Add(a.cfg.Limits.WriteTimeout)) })
 }
 
 // guarded runs a handler and returns a panic of it as an internal error.

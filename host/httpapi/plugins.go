@@ -154,6 +154,7 @@ func (a *API) deletePlugin(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	a.cfg.PluginLog.Drop(caller(c).Tenant, name)
 	return answerClosed(c, name, a.cfg.Scopes.CloseApplication(c.Request().Context(), before.Scope, carrel.ReasonPluginRemoved))
 }
 

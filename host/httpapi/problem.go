@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -110,10 +111,7 @@ func (a *API) handleError(err error, c echo.Context) {
 	id := requestID(c)
 	p := problemOf(err, id)
 	note(c, p.Code)
-	if p.Status >= http.StatusInternalServerError {
-		a.cfg.Log.LogAttrs(c.Request().Context(), slog.LevelError, "request failed",
-			slog.String("request", id), slog.String("code", p.Code), slog.Any("err", err))
-	}
+	a.logFailure(c.Request().Context(), id, err)
 	h := c.Response().Header()
 	if wait := waitOf(err); wait > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
@@ -129,6 +127,14 @@ func (a *API) handleError(err error, c echo.Context) {
 	c.Response().WriteHeader(p.Status)
 	if _, err := c.Response().Write(body); err != nil {
 		a.cfg.Log.Debug("answer not sent", "request", id, "err", err)
+	}
+}
+
+// logFailure logs an error that is the host's own, or a model server's.
+func (a *API) logFailure(ctx context.Context, requestID string, err error) {
+	if code := carrel.CodeOf(err); status[code] >= http.StatusInternalServerError {
+		a.cfg.Log.LogAttrs(ctx, slog.LevelError, "request failed",
+			slog.String("request", requestID), slog.String("code", code.String()), slog.Any("err", err))
 	}
 }
 

@@ -21,15 +21,19 @@ var floor = map[string]int{
 
 	"":         1,
 	"examples": 1,
+	"sdk":      1,
+	"sdk/go":   1,
 
-	"client":              2,
-	"host/memory":         2,
-	"host/model":          2,
-	"host/prompt":         2,
-	"host/sandbox/module": 2,
-	"host/strictjson":     2,
-	"store":               2,
-	"store/datadir":       2,
+	"client":                2,
+	"host/memory":           2,
+	"host/model":            2,
+	"host/prompt":           2,
+	"host/sandbox/module":   2,
+	"host/sandbox/wasmtest": 2,
+	"host/strictjson":       2,
+	"store":                 2,
+	"sdk/go/carreltest":     2,
+	"store/datadir":         2,
 
 	"host/model/modeltest": 3,
 	"host/model/offline":   3,
@@ -50,9 +54,16 @@ var floor = map[string]int{
 
 	"host/httpapi": 6,
 
-	"host": 7,
+	"host":              7,
+	"internal/scaffold": 7,
 
 	"cmd/host": 8,
+
+	"examples/counter":                 9,
+	"examples/scopes":                  9,
+	"examples/team/lead":               9,
+	"examples/websocket-chat/page":     9,
+	"examples/websocket-chat/terminal": 9,
 
 	"internal/arch":    9,
 	"internal/testenv": 9,
@@ -62,6 +73,7 @@ var floor = map[string]int{
 // well.
 var only = map[string][]string{
 	"github.com/labstack/echo":          {"host/httpapi"},
+	"github.com/coder/websocket":        {"client", "host/httpapi"},
 	"github.com/tetratelabs/wazero":     {"host/sandbox"},
 	"modernc.org/sqlite":                {"store/sqlite"},
 	"github.com/pressly/goose":          {"store/sqlite"},
@@ -72,7 +84,7 @@ var only = map[string][]string{
 }
 
 // standardOnly are the packages that guests build too: nothing from outside.
-var standardOnly = []string{"abi", ""}
+var standardOnly = []string{"abi", "", "sdk/go"}
 
 type pkg struct {
 	ImportPath string

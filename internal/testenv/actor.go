@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/carrelhost/carrel"
@@ -121,16 +120,7 @@ func (a *Actor) Chat(address string, params ...string) client.Invocation {
 // Call is Chat that returns the error, whatever it is.
 func (a *Actor) Call(ctx context.Context, address string, params ...string) (client.Invocation, error) {
 	a.t.Helper()
-	at, err := carrel.ParseAddress(address)
-	if err != nil {
-		a.t.Fatalf("address %q: %v", address, err)
-	}
-	args := map[string]string{}
-	for i := 0; i+1 < len(params); i += 2 {
-		args[params[i]] = params[i+1]
-	}
-	plugin, _, _ := strings.Cut(address, "/")
-	_, version, _ := strings.Cut(plugin, "@")
+	at, version, args := a.call(address, params)
 	return a.Client().Invoke(ctx, at, version, args, client.CallOptions{Header: a.header})
 }
 

@@ -35,6 +35,33 @@ func (a *Actor) Send(r *http.Request) Answer {
 	if r.ContentLength != 0 && r.Header.Get("Content-Type") == "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	a.sign(r)
+	resp, err := noRedirects.Do(r)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // a body that was read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	return Answer{resp.StatusCode, resp.Header, body}
+}
+
+// Request makes a request without a body, with the actor's key and headers,
+// for tests that read the answer as it comes.
+func (a *Actor) Request(method, path string) *http.Request {
+	a.t.Helper()
+	r, err := http.NewRequestWithContext(a.t.Context(), method, a.addr()+path, nil)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	a.sign(r)
+	return r
+}
+
+// sign gives a request the actor's key and headers.
+func (a *Actor) sign(r *http.Request) {
 	if a.key != "" {
 		r.Header.Set("Authorization", "Bearer "+a.key)
 	}
@@ -47,16 +74,6 @@ func (a *Actor) Send(r *http.Request) Answer {
 	if host := r.Header.Get("Host"); host != "" {
 		r.Host = host
 	}
-	resp, err := noRedirects.Do(r)
-	if err != nil {
-		a.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // a body that was read
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		a.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
-	}
-	return Answer{resp.StatusCode, resp.Header, body}
 }
 
 // Problem returns the problem that an answer must be, complete and with the

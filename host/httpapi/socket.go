@@ -1,0 +1,355 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/invoke"
+	"github.com/carrelhost/carrel/host/scope"
+)
+
+// The codes with which a host closes a WebSocket, besides 1012 for draining.
+const (
+	closeBadFrame websocket.StatusCode = 4400
+	closeIdle     websocket.StatusCode = 4408
+	closeTooBig   websocket.StatusCode = 4413
+	closeSlowDown websocket.StatusCode = 4429
+)
+
+const (
+	pingEvery      = 30 * time.Second
+	outgoingFrames = 16 // that wait for the client; more wait in their buffers
+)
+
+// socket is one WebSocket. One goroutine reads, one writes, one watches over
+// it, and each invocation has one that passes its events on.
+type socket struct {
+	api      *API
+	who      carrel.Caller
+	request  string           // the id of the upgrade
+	header   http.Header      // of the upgrade
+	own      *scope.Session   // the connection's own session; nil if it is attached
+	attached carrel.SessionID // to an HTTP session, or ""
+
+	rate  rate          // used by the reading goroutine alone
+	seen  atomic.Int64  // when the client was heard last, as Unix nanoseconds
+	out   chan []byte   // frames to be written
+	bye   chan struct{} // closed when the host has a reason to close it
+	over  chan struct{} // closed when nothing more is read
+	mute  chan struct{} // closed when nothing more is written
+	pumps sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	conn     *websocket.Conn
+	code     websocket.StatusCode // why the host closes it, once bye is closed
+	reason   string
+	draining bool
+	running  map[string]*run // by the id that the client gave
+	pumping  int             // invocations whose events are not all passed on
+}
+
+func (a *API) newSocket(who carrel.Caller, request string, header http.Header) *socket {
+	return &socket{
+		api: a, who: who, request: request, header: header,
+		rate: newRate(a.cfg.Limits.FramesPerSecond, a.cfg.Now()),
+		out:  make(chan []byte, outgoingFrames), bye: make(chan struct{}), over: make(chan struct{}), mute: make(chan struct{}),
+		running: map[string]*run{},
+	}
+}
+
+// session returns the id of the session that invocations run in.
+func (s *socket) session() carrel.SessionID {
+	if s.own != nil {
+		return s.own.ID()
+	}
+	return s.attached
+}
+
+// serve runs the socket to its end. When it returns, nothing of it runs, but
+// for invocations of an attached one that asked to go on.
+func (s *socket) serve(conn *websocket.Conn) {
+	s.mu.Lock()
+	s.conn = conn
+	s.mu.Unlock()
+	conn.SetReadLimit(-1) // the limit has a close code of its own
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	s.hear()
+	var parts sync.WaitGroup
+	parts.Go(func() { s.write(life) })
+	parts.Go(func() { s.watch(life) })
+	s.send(s.sessionCreated())
+	s.read(life)
+	close(s.over)
+	s.cancelAll("the WebSocket closed")
+	s.pumps.Wait()
+	end()
+	parts.Wait()
+	_ = conn.CloseNow() // it is closed already, unless it broke
+}
+
+func (s *socket) sessionCreated() []byte {
+	b, err := json.Marshal(map[string]any{"type": client.FrameSessionCreated, "session": s.session()})
+	if err != nil { // nothing in it can fail
+		s.api.cfg.Log.Error("frame not encoded", "request", s.request, "err", err)
+	}
+	return b
+}
+
+// hear notes that the client is there.
+func (s *socket) hear() { s.seen.Store(s.api.cfg.Now().UnixNano()) }
+
+// pinged is told of each ping of the client's, by whoever reads; they count as
+// frames.
+func (s *socket) pinged(context.Context, []byte) bool {
+	select {
+	case <-s.bye: // then it may be the writer that reads, up to the client's close
+		return false
+	default:
+	}
+	s.hear()
+	ok := s.rate.allow(s.api.cfg.Now())
+	if !ok {
+		s.slowDown()
+	}
+	return ok
+}
+
+func (s *socket) slowDown() {
+	s.close(closeSlowDown, fmt.Sprintf("at most %d frames a second (limits.framesPerSecond)", s.api.cfg.Limits.FramesPerSecond))
+}
+
+// read takes in frames until the connection ends, or is to.
+func (s *socket) read(ctx context.Context) {
+	for {
+		kind, r, err := s.conn.Reader(ctx)
+		if err != nil {
+			return
+		}
+		most := s.api.cfg.Limits.FrameBytes
+		b, err := io.ReadAll(io.LimitReader(r, most+1))
+		if err != nil {
+			return
+		}
+		s.hear()
+		switch {
+		case int64(len(b)) > most:
+			s.close(closeTooBig, fmt.Sprintf("a frame has at most %d bytes (limits.frameBytes)", most))
+		case !s.rate.allow(s.api.cfg.Now()):
+			s.slowDown()
+		case kind != websocket.MessageText:
+			s.close(closeBadFrame, "frames are JSON in text messages")
+		default:
+			s.take(b)
+		}
+		select {
+		case <-s.bye:
+			return
+		default:
+		}
+	}
+}
+
+// close lets the writer close the connection, after what was sent before. The
+// first reason counts. What runs is cancelled.
+func (s *socket) close(code websocket.StatusCode, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing(code, reason)
+}
+
+// closing is close with s.mu held.
+func (s *socket) closing(code websocket.StatusCode, reason string) {
+	if s.code != 0 {
+		return
+	}
+	s.code, s.reason = code, reason
+	close(s.bye)
+	for _, r := range s.running {
+		s.abandon(r, "the host closed the WebSocket: "+reason)
+	}
+}
+
+// abandon cancels an invocation, unless it is to go on without the socket.
+func (s *socket) abandon(r *run, why string) {
+	if !r.detached {
+		r.cancel(carrel.Fail("httpapi.socket", abi.Canceled, why))
+	}
+}
+
+func (s *socket) cancelAll(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.running {
+		s.abandon(r, why)
+	}
+}
+
+// drain closes the socket as soon as nothing runs on it.
+func (s *socket) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	s.closeIfDrained()
+}
+
+func (s *socket) closeIfDrained() {
+	if s.draining && s.pumping == 0 {
+		s.closing(websocket.StatusServiceRestart, "the host is shutting down")
+	}
+}
+
+// cut ends the connection without a word.
+func (s *socket) cut() {
+	s.mu.Lock()
+	conn := s.conn
+	s.closing(websocket.StatusServiceRestart, "the host is shutting down")
+	s.mu.Unlock()
+	if conn != nil {
+		_ = conn.CloseNow() // what is broken is ended, too
+	}
+}
+
+// begin starts an invocation, and returns when it has its place among the
+// turns of its memory id.
+func (s *socket) begin(id string, call invoke.Call, detached bool) error {
+	const op = "httpapi.socket"
+	s.mu.Lock()
+	if _, twice := s.running[id]; twice {
+		s.mu.Unlock()
+		return carrel.Fail(op, abi.BadRequest, "an invocation with this id runs on this WebSocket")
+	}
+	if most := s.api.cfg.Limits.SocketInvocations; len(s.running) >= most {
+		s.mu.Unlock()
+		return carrel.FailLimit(op, abi.QuotaExceeded, "socketInvocations", fmt.Sprintf(
+			"%d invocations run on this WebSocket already; the host's operator can raise `limits.socketInvocations`", most))
+	}
+	queued := make(chan struct{})
+	call.Queued = func() { close(queued) }
+	r := s.api.start(context.Background(), call, detached)
+	s.running[id] = r
+	s.pumping++
+	s.mu.Unlock()
+	start := s.api.cfg.Now()
+	s.pumps.Go(func() {
+		s.pump(id, r)
+		s.logged(r, s.api.cfg.Now().Sub(start))
+	})
+	select {
+	case <-queued:
+	case <-r.ended: // it was refused before it got that far
+	}
+	return nil
+}
+
+// logged logs the end of an invocation like that of a request, which it is.
+func (s *socket) logged(r *run, took time.Duration) {
+	attrs := []slog.Attr{
+		slog.String("request", string(r.call.Request)), slog.String("method", "WS"), slog.String("session", string(s.session())),
+		slog.Duration("took", took), slog.String("tenant", string(s.who.Tenant)), slog.String("key", string(s.who.Key)),
+	}
+	select {
+	case <-r.ended:
+		attrs = append(attrs, slog.String("code", carrel.CodeOf(r.err).String()))
+	default: // it goes on
+	}
+	s.api.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
+}
+
+// watch pings the client, and closes the connection of one that is not there.
+func (s *socket) watch(ctx context.Context) {
+	idle := s.api.cfg.Limits.SocketIdle
+	every := min(pingEvery, idle/3)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.bye:
+			return
+		case <-s.over:
+			return
+		}
+		if s.api.cfg.Now().UnixNano()-s.seen.Load() >= int64(idle) {
+			s.close(closeIdle, fmt.Sprintf("nothing was heard for %v (limits.socketIdle)", idle))
+			return
+		}
+		ping, cancel := context.WithTimeout(ctx, every)
+		_ = s.conn.Ping(ping) // a client that does not answer is not heard
+		cancel()
+	}
+}
+
+// write sends what is to be sent, and closes the connection if the host has a
+// reason to. A client that does not take a frame in time is cut off.
+func (s *socket) write(ctx context.Context) {
+	defer close(s.mute)
+	for {
+		select {
+		case b := <-s.out:
+			if !s.put(ctx, b) {
+				return
+			}
+		case <-s.bye:
+			s.part(ctx)
+			return
+		case <-s.over:
+			select {
+			case <-s.bye:
+				s.part(ctx)
+			default:
+			}
+			return
+		}
+	}
+}
+
+// part sends what waits, then says why the host closes the connection.
+func (s *socket) part(ctx context.Context) {
+	for {
+		select {
+		case b := <-s.out:
+			if !s.put(ctx, b) {
+				return
+			}
+			continue
+		default:
+		}
+		break
+	}
+	s.mu.Lock()
+	code, reason := s.code, s.reason
+	s.mu.Unlock()
+	_ = s.conn.Close(code, reason) // the client may be gone; it is closed in any case
+}
+
+func (s *socket) put(ctx context.Context, b []byte) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.api.cfg.Limits.WriteTimeout)
+	defer cancel()
+	if err := s.conn.Write(ctx, websocket.MessageText, b); err != nil {
+		_ = s.conn.CloseNow() // the error that counts is the other
+		return false
+	}
+	return true
+}
+
+// send hands a frame to the writer, unless the connection is over.
+func (s *socket) send(b []byte) {
+	select {
+	case s.out <- b:
+	case <-s.over:
+	case <-s.mute:
+	}
+}
