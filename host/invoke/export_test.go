@@ -21,6 +21,9 @@ func Root(seq uint64) Frame { return Frame{&frame{tree: &tree{seq: seq}}} }
 // Child returns an invocation that f makes.
 func (f Frame) Child() Frame { return Frame{&frame{tree: f.tree, parent: f.frame}} }
 
+// DescendsFrom reports whether other is f's parent, or that one's, and so on.
+func (f Frame) DescendsFrom(other Frame) bool { return f.descendsFrom(other.frame) }
+
 // Acquire takes the turn of a key.
 func (t Turns) Acquire(ctx context.Context, k carrel.MemoryKey, f Frame, reject bool) (release func(), err error) {
 	return t.acquire(ctx, k, f.frame, reject, nil)
