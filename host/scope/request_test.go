@@ -319,11 +319,14 @@ func TestCloseOfNoApplicationDoesNothing(t *testing.T) {
 
 // Scenario 13: a history that is deleted during a turn stays deleted.
 func TestADeleteDuringATurn(t *testing.T) {
-	d := newDisk(t)
-	r := registry(t, d, "one", nil)
-	app := activate(t, d, r, chat)
-	for name, u := range map[string]scope.Use{"request": request("a"), "application": application(app, "a")} {
+	for name, use := range map[string]func(app store.ScopeInstance) scope.Use{
+		"request":     func(store.ScopeInstance) scope.Use { return request("a") },
+		"application": func(app store.ScopeInstance) scope.Use { return application(app, "a") },
+	} {
 		t.Run("of a service of scope "+name, func(t *testing.T) {
+			d := newDisk(t)
+			r := registry(t, d, "one", nil)
+			u := use(activate(t, d, r, chat))
 			q := r.Begin(acme, carrel.RequestID("req_"+name))
 			chatOnce(t, d, q, u, 1)
 			v, err := d.View(t.Context(), u.Key, 10)

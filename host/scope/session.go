@@ -41,15 +41,15 @@ type SessionLimits struct {
 
 func (r *Registry) newSessionID() carrel.SessionID { return carrel.SessionID("ses_" + r.cfg.NewID()) }
 
-// OpenSession opens an HTTP session. Errors: limit_exceeded for a TTL above
-// the limits, quota_exceeded, and the store's.
+// OpenSession opens an HTTP session. Errors: bad_request for a TTL below 0,
+// limit_exceeded for one above the limits, quota_exceeded, and the store's.
 func (r *Registry) OpenSession(ctx context.Context, n NewSession) (store.Session, error) {
 	l := r.cfg.Sessions
-	idle, err := ttl(n.IdleTTL, l.DefaultIdle, l.MostIdle, "sessionIdleTtl")
+	idle, err := ttl(n.IdleTTL, l.DefaultIdle, l.MostIdle, "sessionIdleTtlMax")
 	if err != nil {
 		return store.Session{}, err
 	}
-	longest, err := ttl(n.MaxTTL, l.DefaultMax, l.MostMax, "sessionMaxTtl")
+	longest, err := ttl(n.MaxTTL, l.DefaultMax, l.MostMax, "sessionMaxTtlMax")
 	if err != nil {
 		return store.Session{}, err
 	}
@@ -58,7 +58,14 @@ func (r *Registry) OpenSession(ctx context.Context, n NewSession) (store.Session
 		ID: r.newSessionID(), Tenant: n.Owner.Tenant, Owner: store.Toucher{Key: n.Owner.Key, Subject: n.Owner.Subject},
 		IdleTTL: idle, MaxTTL: longest, Metadata: n.Metadata, CreatedAt: now, LastUsedAt: now,
 	}
-	if err := r.cfg.Store.CreateSession(ctx, s, l.Sessions); err != nil {
+	err = r.cfg.Store.CreateSession(ctx, s, l.Sessions)
+	if carrel.CodeOf(err) == abi.QuotaExceeded { // which counts those that are over and not swept yet
+		if err := r.closeExpired(ctx); err != nil {
+			return store.Session{}, err
+		}
+		err = r.cfg.Store.CreateSession(ctx, s, l.Sessions)
+	}
+	if err != nil {
 		return store.Session{}, fmt.Errorf("create session: %w", err)
 	}
 	return s, nil
@@ -67,6 +74,9 @@ func (r *Registry) OpenSession(ctx context.Context, n NewSession) (store.Session
 func ttl(asked, otherwise, most time.Duration, limit string) (time.Duration, error) {
 	if asked == 0 {
 		return otherwise, nil
+	}
+	if asked < 0 {
+		return 0, carrel.Fail("scope.OpenSession", abi.BadRequest, "a session's TTL is a positive duration")
 	}
 	if asked > most {
 		return 0, carrel.FailLimit("scope.OpenSession", abi.LimitExceeded, limit, fmt.Sprintf(
@@ -253,6 +263,16 @@ func (r *Registry) Sessions(ctx context.Context, who carrel.Caller, after carrel
 // sweep closes the sessions whose time has passed and forgets those that were
 // closed long ago.
 func (r *Registry) sweep(ctx context.Context) error {
+	if err := r.closeExpired(ctx); err != nil {
+		return err
+	}
+	if _, err := r.cfg.Store.ForgetSessions(ctx, r.cfg.Now()); err != nil {
+		return fmt.Errorf("forget closed sessions: %w", err)
+	}
+	return nil
+}
+
+func (r *Registry) closeExpired(ctx context.Context) error {
 	for {
 		now := r.observe()
 		rows, err := r.cfg.Store.ExpiredSessions(ctx, now.at, listPage)
@@ -266,11 +286,7 @@ func (r *Registry) sweep(ctx context.Context) error {
 			}
 		}
 		if closed == 0 || len(rows) < listPage { // what is left is in use
-			break
+			return nil
 		}
 	}
-	if _, err := r.cfg.Store.ForgetSessions(ctx, r.cfg.Now()); err != nil {
-		return fmt.Errorf("forget closed sessions: %w", err)
-	}
-	return nil
 }
