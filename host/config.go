@@ -58,7 +58,9 @@ type Provider struct {
 type Limits struct {
 	RequestBytes          int64         `yaml:"requestBytes" env:"REQUEST_BYTES"`                   // of a JSON body
 	ModuleBytes           int64         `yaml:"moduleBytes" env:"MODULE_BYTES"`                     // of an upload
-	Uploads               int           `yaml:"uploads" env:"UPLOADS"`                              // that are taken in at once
+	BodyBytes             int64         `yaml:"bodyBytes" env:"BODY_BYTES"`                         // of all bodies that are being handled
+	Connections           int           `yaml:"connections" env:"CONNECTIONS"`                      // open at once, on each listener
+	Uploads               int           `yaml:"uploads" env:"UPLOADS"`                              // that are admitted at once
 	BodyTimeout           time.Duration `yaml:"bodyTimeout" env:"BODY_TIMEOUT"`                     // for a body to arrive
 	Timeout               time.Duration `yaml:"timeout" env:"TIMEOUT"`                              // of one request
 	CommitTimeout         time.Duration `yaml:"commitTimeout" env:"COMMIT_TIMEOUT"`                 // of one write of a turn
@@ -115,7 +117,7 @@ func DefaultConfig() Config {
 		Data:   "carrel-data",
 		Store:  StoreSQLite,
 		Limits: Limits{
-			RequestBytes: 1 << 20, ModuleBytes: 20 << 20, Uploads: 16, BodyTimeout: 30 * time.Second,
+			RequestBytes: 1 << 20, ModuleBytes: 20 << 20, BodyBytes: 256 << 20, Connections: 20_000, Uploads: 4, BodyTimeout: 30 * time.Second,
 			Timeout: 2 * time.Minute, CommitTimeout: 10 * time.Second, DrainTimeout: 20 * time.Second,
 			Invocations: 1024, ConcurrentInvocations: 256, TurnWaiters: 256,
 			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20, LoadedVersions: 256, PluginLogLines: 1000,
@@ -167,6 +169,12 @@ func (c Config) Validate() error {
 			fault("allowedOrigins", "%q is not an origin, such as https://app.example", o)
 		}
 	}
+	if c.Limits.BodyBytes < c.Limits.ModuleBytes {
+		fault("limits.bodyBytes", "it must be at least limits.moduleBytes (%d), or no upload fits", c.Limits.ModuleBytes)
+	}
+	if c.AdminKey != "" && c.AdminKey == c.OwnerKey {
+		fault("CARREL_ADMIN_KEY", "it must differ from CARREL_OWNER_KEY: the administrator's key is good for nothing else")
+	}
 	limits := c.Limits.all()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if limits[name] <= 0 {
@@ -186,7 +194,7 @@ func (c Config) Validate() error {
 func (l Limits) all() map[string]int64 {
 	return map[string]int64{
 		"requestBytes": l.RequestBytes, "moduleBytes": l.ModuleBytes, "bodyTimeout": int64(l.BodyTimeout),
-		"uploads": int64(l.Uploads),
+		"uploads": int64(l.Uploads), "bodyBytes": l.BodyBytes, "connections": int64(l.Connections),
 		"timeout": int64(l.Timeout), "commitTimeout": int64(l.CommitTimeout), "drainTimeout": int64(l.DrainTimeout),
 		"invocations": int64(l.Invocations), "concurrentInvocations": int64(l.ConcurrentInvocations),
 		"turnWaiters": int64(l.TurnWaiters), "plugins": int64(l.Plugins), "versions": int64(l.Versions),

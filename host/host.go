@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 
 	"github.com/google/uuid"
 
@@ -141,7 +143,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	known := plugins.Known{Models: h.models.Aliases(), Timeout: l.Timeout}
 	h.catalog, err = plugins.NewCatalog(plugins.Config{
 		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.moduleLimits(), h.sandbox),
-		NewApplication: h.scopes.NewApplication, Loaded: l.LoadedVersions,
+		Scopes: h.scopes, Loaded: l.LoadedVersions,
 		Limits: store.PluginLimits{Plugins: l.Plugins, Versions: l.Versions},
 	})
 	if err != nil {
@@ -166,7 +168,7 @@ func (h *Host) moduleLimits() module.Limits {
 
 // buildEdge opens the listeners and says where they are.
 func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
-	main, err := listen(ctx, h.cfg.Listen)
+	main, err := listen(ctx, h.cfg.Listen, h.cfg.Limits.Connections)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -181,7 +183,7 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 	}
 	h.servers[0].http = h.httpServer(h.edge.Handler(h.cfg.AdminListen == ""))
 	if h.cfg.AdminListen != "" {
-		admin, err := listen(ctx, h.cfg.AdminListen)
+		admin, err := listen(ctx, h.cfg.AdminListen, h.cfg.Limits.Connections)
 		if err != nil {
 			return fmt.Errorf("adminListen: %w", err)
 		}
@@ -202,7 +204,8 @@ func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error
 		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.store, Grants: h.store, PluginLog: h.lines,
 		Tenants: h.tenants, Admin: h.admin, Ready: h.health.ready, Version: ver, Log: h.log,
 		Limits: httpapi.Limits{
-			RequestBytes: l.RequestBytes, ModuleBytes: l.ModuleBytes, BodyTimeout: l.BodyTimeout, Uploads: l.Uploads,
+			RequestBytes: l.RequestBytes, ModuleBytes: l.ModuleBytes, BodyTimeout: l.BodyTimeout,
+			BodyBytes: l.BodyBytes, Uploads: l.Uploads,
 			WriteTimeout: l.WriteTimeout,
 			EventBytes:   l.EventBytes, EventBuffers: l.EventBuffers, EventsKept: l.EventsKept,
 			WebSockets: l.WebSockets, FrameBytes: l.FrameBytes, FramesPerSecond: l.FramesPerSecond,
@@ -220,6 +223,11 @@ func (h *Host) Close() error {
 	for _, s := range h.servers {
 		if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, fmt.Errorf("close listener: %w", err))
+		}
+	}
+	if len(h.servers) > 0 { // else the address there is another host's
+		if err := os.Remove(h.dir.Path(fileAddress)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove address: %w", err))
 		}
 	}
 	h.servers = nil

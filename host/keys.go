@@ -52,7 +52,14 @@ func (h *Host) setUpKeys(ctx context.Context) error {
 	if h.admin, err = tenant.NewAdmin(admin); err != nil {
 		return fmt.Errorf("administrator's key: %w", err)
 	}
-	return nil
+	switch k, err := h.tenants.Authenticate(ctx, admin); {
+	case err == nil:
+		return fmt.Errorf("administrator's key: it is an API key of tenant %s; take another, this one is good for nothing else", k.Tenant)
+	case carrel.CodeOf(err) != abi.Unauthenticated:
+		return fmt.Errorf("administrator's key: %w", err)
+	default:
+		return nil
+	}
 }
 
 // keyFile returns the secret in a file of the data directory, which it makes
@@ -61,6 +68,9 @@ func (h *Host) keyFile(name string) (secret string, made bool, err error) {
 	path := h.dir.Path(name)
 	b, err := os.ReadFile(path) //nolint:gosec // a file of ours in the data directory
 	if err == nil {
+		if err := os.Chmod(path, 0o600); err != nil {
+			return "", false, fmt.Errorf("keep key private: %w", err)
+		}
 		secret = strings.TrimSpace(string(b))
 		if err := tenant.CheckSecret(secret); err != nil {
 			return "", false, fmt.Errorf("%s: %w", path, err)

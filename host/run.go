@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 )
@@ -19,13 +21,15 @@ type server struct {
 	http     *http.Server
 }
 
-func listen(ctx context.Context, address string) (net.Listener, error) {
+// listen opens a listener that accepts so many connections at once; the next
+// ones wait.
+func listen(ctx context.Context, address string, connections int) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w (another address: --listen 127.0.0.1:0 takes any free port)", address, err)
 	}
-	return l, nil
+	return netutil.LimitListener(l, connections), nil
 }
 
 func isLoopback(l net.Listener) bool {
@@ -98,14 +102,15 @@ func (h *Host) drain(ctx context.Context) error {
 	last, cancelLast := context.WithTimeout(ctx, h.cfg.Limits.CommitTimeout)
 	defer cancelLast()
 	h.edge.CloseSockets(last) // nothing else waits for them
-	var errs []error
 	for _, s := range h.servers {
-		if err := s.http.Shutdown(last); err != nil {
-			errs = append(errs, fmt.Errorf("shut down %s: %w", s.listener.Addr(), errors.Join(err, s.http.Close())))
+		if err := s.http.Shutdown(last); err != nil { // a client that neither sends nor reads
+			h.log.Warn("connections cut", "listener", s.listener.Addr(), "err", errors.Join(err, s.http.Close()))
 		}
 	}
 	h.edge.Close()
-	return errors.Join(append(errs, h.scopes.Shutdown(last))...)
+	evict, cancelEvict := context.WithTimeout(ctx, h.cfg.Limits.DrainTimeout)
+	defer cancelEvict()
+	return h.scopes.Shutdown(evict)
 }
 
 // health answers whether the host takes work. The check writes, so its answer

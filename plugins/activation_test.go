@@ -1,6 +1,7 @@
 package plugins_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/carrelhost/carrel"
@@ -136,13 +137,14 @@ func TestTheApplicationScopeLivesFromActivationToDeactivation(t *testing.T) {
 	if r := l.wantRunning(active, "one"); r.Application.ID != first {
 		t.Errorf("what runs has the scope %s", r.Application.ID)
 	}
-	before, err := l.Deactivate(t.Context(), acme, "p")
-	if err != nil || before.Scope != first || before.Active != digest("one").Digest {
-		t.Errorf("before the deactivation it was %+v, %v", before, err)
+	if _, err := l.Deactivate(t.Context(), acme, "p"); err != nil || l.scopes.last() != first {
+		t.Errorf("the deactivation closed %v, %v", l.scopes.closed, err)
 	}
-	again, err := l.Deactivate(t.Context(), acme, "p") // it stays so
-	if err != nil || again.Scope != "" || again.Active != (carrel.Digest{}) {
-		t.Errorf("got %+v, %v", again, err)
+	if _, err := l.Deactivate(t.Context(), acme, "p"); err != nil || l.scopes.last() != "" { // it stays so
+		t.Errorf("the second deactivation closed %v, %v", l.scopes.closed, err)
+	}
+	if p, err := l.Plugin(t.Context(), acme, "p"); err != nil || p.Scope != "" || p.Active != (carrel.Digest{}) {
+		t.Errorf("got %+v, %v", p, err)
 	}
 	now := l.activate(n(1)).Scope
 	if now == "" || now == first {
@@ -151,13 +153,34 @@ func TestTheApplicationScopeLivesFromActivationToDeactivation(t *testing.T) {
 	if r := l.wantRunning(active, "one"); r.Application.ID != now {
 		t.Errorf("what runs has the scope %s", r.Application.ID)
 	}
-	deleted, err := l.Delete(t.Context(), acme, "p")
-	if err != nil || deleted.Scope != now {
-		t.Errorf("the deleted plugin was %+v, %v", deleted, err)
+	if _, err := l.Delete(t.Context(), acme, "p"); err != nil || l.scopes.last() != now {
+		t.Errorf("the deletion closed %v, %v", l.scopes.closed, err)
 	}
 	up := l.upload(true, "one")
 	if !up.Created || up.Version.N != 1 || up.Plugin.Scope == now || up.Plugin.Scope == first {
 		t.Errorf("the new plugin is %+v", up)
+	}
+}
+
+// A client that goes away must not leave a plugin that is off with a scope
+// that nobody closes.
+func TestAChangeIsDoneToItsEndWhenItsClientHasGone(t *testing.T) {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for name, end := range map[string]func(l *library) error{
+		"deactivation": func(l *library) error { _, err := l.Deactivate(gone, acme, "p"); return err },
+		"deletion":     func(l *library) error { _, err := l.Delete(gone, acme, "p"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLibrary(t, nil)
+			open := l.upload(true, "one").Plugin.Scope
+			if err := end(l); err != nil || l.scopes.last() != open {
+				t.Errorf("it closed %v, %v; want %s", l.scopes.closed, err, open)
+			}
+			if _, err := l.Running(t.Context(), acme, "p", active); carrel.CodeOf(err) != abi.NotFound {
+				t.Errorf("it still runs: %v", err)
+			}
+		})
 	}
 }
 

@@ -15,21 +15,23 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/store"
 )
 
-// Config configures a Catalog. Store, Sandbox, Admit and NewApplication are
-// required.
+// Config configures a Catalog. Store, Sandbox, Admit and Scopes are required.
 type Config struct {
 	Store   store.Plugins
 	Sandbox *sandbox.Sandbox // runs the code of versions that have some
 	Admit   Admit
-	// NewApplication makes the application scope instance that activation
-	// opens.
-	NewApplication func(carrel.TenantID, carrel.PluginName) store.ScopeInstance
-	Limits         store.PluginLimits
-	Loaded         int              // versions kept ready at once; 0 = 1,000
-	Now            func() time.Time // nil = time.Now
+	// Scopes opens and closes the plugins' application scopes.
+	Scopes interface {
+		NewApplication(t carrel.TenantID, p carrel.PluginName) store.ScopeInstance
+		CloseApplication(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) scope.Closed
+	}
+	Limits store.PluginLimits
+	Loaded int              // versions kept ready at once; 0 = 1,000
+	Now    func() time.Time // nil = time.Now
 }
 
 // Catalog is the plugins of all tenants. It is safe for concurrent use.
@@ -44,8 +46,8 @@ const defaultLoaded = 1000
 // NewCatalog returns a catalog over a store.
 func NewCatalog(cfg Config) (*Catalog, error) {
 	var errs []error
-	if cfg.Store == nil || cfg.Sandbox == nil || cfg.Admit == nil || cfg.NewApplication == nil {
-		errs = append(errs, errors.New("plugins: Config needs Store, Sandbox, Admit and NewApplication"))
+	if cfg.Store == nil || cfg.Sandbox == nil || cfg.Admit == nil || cfg.Scopes == nil {
+		errs = append(errs, errors.New("plugins: Config needs Store, Sandbox, Admit and Scopes"))
 	}
 	if cfg.Limits.Plugins <= 0 || cfg.Limits.Versions <= 0 {
 		errs = append(errs, errors.New("plugins: Config.Limits must be positive"))
@@ -131,8 +133,10 @@ func (c *Catalog) Activate(ctx context.Context, t carrel.TenantID, p carrel.Plug
 }
 
 func (c *Catalog) activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest) (store.Plugin, error) {
-	after, err := c.cfg.Store.Activate(ctx, t, p, d, c.cfg.NewApplication(t, p))
-	c.cache.drop(plugin{t, p}) // whatever came of it
+	ctx = context.WithoutCancel(ctx) // see change
+	after, err := change(c, plugin{t, p}, func() (store.Plugin, error) {
+		return c.cfg.Store.Activate(ctx, t, p, d, c.cfg.Scopes.NewApplication(t, p))
+	})
 	if err != nil {
 		return store.Plugin{}, fmt.Errorf("activate: %w", err)
 	}
@@ -140,7 +144,8 @@ func (c *Catalog) activate(ctx context.Context, t carrel.TenantID, p carrel.Plug
 }
 
 // Rollback activates the version that was active before the active one, or
-// before the plugin was deactivated. Two rollbacks end where they began. If
+// before the plugin was deactivated. Two rollbacks end where they began, unless
+// a deactivation came in between: what was active before that is forgotten. If
 // there is none it returns bad_request.
 func (c *Catalog) Rollback(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	now, err := c.cfg.Store.Plugin(ctx, t, p)
@@ -154,29 +159,38 @@ func (c *Catalog) Rollback(ctx context.Context, t carrel.TenantID, p carrel.Plug
 	return c.activate(ctx, t, p, now.Previous)
 }
 
-// Deactivate leaves the plugin without an active version and returns it as it
-// was before: the caller closes its application scope. not_found if there is
-// no such plugin; a plugin that is not active stays so.
-func (c *Catalog) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
-	before, err := c.cfg.Store.Deactivate(ctx, t, p)
-	c.cache.drop(plugin{t, p})
+// Deactivate leaves the plugin without an active version, closes its
+// application scope and says what ended with it. not_found if there is no such
+// plugin; one that is not active stays so.
+func (c *Catalog) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (scope.Closed, error) {
+	ctx = context.WithoutCancel(ctx) // see change
+	before, err := change(c, plugin{t, p}, func() (store.Plugin, error) { return c.cfg.Store.Deactivate(ctx, t, p) })
 	if err != nil {
-		return store.Plugin{}, fmt.Errorf("deactivate: %w", err)
+		return scope.Closed{}, fmt.Errorf("deactivate: %w", err)
 	}
-	return before, nil
+	return c.cfg.Scopes.CloseApplication(ctx, before.Scope, carrel.ReasonScopeClosed), nil
 }
 
-// Delete removes the plugin and all its versions and returns it as it was
-// before: the caller closes its application scope. not_found if there is no
-// such plugin.
-func (c *Catalog) Delete(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
-	before, err := c.cfg.Store.DeletePlugin(ctx, t, p)
-	c.cache.drop(plugin{t, p})
+// Delete removes the plugin and all its versions, closes its application scope
+// and says what ended with it. not_found if there is no such plugin.
+func (c *Catalog) Delete(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (scope.Closed, error) {
+	ctx = context.WithoutCancel(ctx) // see change
+	before, err := change(c, plugin{t, p}, func() (store.Plugin, error) { return c.cfg.Store.DeletePlugin(ctx, t, p) })
 	c.cache.unload(plugin{t, p}, nil)
 	if err != nil {
-		return store.Plugin{}, fmt.Errorf("delete plugin: %w", err)
+		return scope.Closed{}, fmt.Errorf("delete plugin: %w", err)
 	}
-	return before, nil
+	return c.cfg.Scopes.CloseApplication(ctx, before.Scope, carrel.ReasonPluginRemoved), nil
+}
+
+// change runs a change of what is active, and forgets what was cached of it.
+// Such changes run under a context that does not end: a store that stopped
+// waiting for one, because the client went away, may still do it later, after
+// the cache was told, and nobody would close the scope that it took away.
+func change(c *Catalog, p plugin, do func() (store.Plugin, error)) (store.Plugin, error) {
+	row, err := do()
+	c.cache.drop(p)
+	return row, err
 }
 
 // DeleteVersion removes a version. The active one is bad_request.

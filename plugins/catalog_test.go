@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/memstore"
@@ -35,8 +37,37 @@ func chatModule(name, version string) []byte {
 // library is a catalog over a memory store.
 type library struct {
 	*plugins.Catalog
-	t     *testing.T
-	store *memstore.Store
+	t      *testing.T
+	store  *memstore.Store
+	scopes *scopes
+}
+
+// scopes opens application scopes with numbered ids, and records which closed.
+type scopes struct {
+	mu     sync.Mutex // guards what follows
+	opened int
+	closed []carrel.ScopeID
+}
+
+func (s *scopes) NewApplication(id carrel.TenantID, p carrel.PluginName) store.ScopeInstance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened++
+	return store.ScopeInstance{ID: carrel.ScopeID(fmt.Sprintf("app_%d", s.opened)), Tenant: id, Plugin: p, Node: "one"}
+}
+
+func (s *scopes) CloseApplication(_ context.Context, id carrel.ScopeID, _ carrel.EvictionReason) scope.Closed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = append(s.closed, id)
+	return scope.Closed{}
+}
+
+// last returns the scope that closed last.
+func (s *scopes) last() carrel.ScopeID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed[len(s.closed)-1]
 }
 
 func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
@@ -47,14 +78,11 @@ func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 			t.Fatal(err)
 		}
 	}
-	scopes := 0
+	instances := &scopes{}
 	box := newBox(t)
 	cfg := plugins.Config{
 		Store: s, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box),
-		NewApplication: func(id carrel.TenantID, p carrel.PluginName) store.ScopeInstance {
-			scopes++
-			return store.ScopeInstance{ID: carrel.ScopeID(fmt.Sprintf("app_%d", scopes)), Tenant: id, Plugin: p, Node: "one"}
-		},
+		Scopes: instances,
 		Limits: store.PluginLimits{Plugins: 10, Versions: 10},
 		Now:    func() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) },
 	}
@@ -66,7 +94,7 @@ func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return &library{c, t, s}
+	return &library{c, t, s, instances}
 }
 
 // newBox returns a sandbox that the test closes.
@@ -388,7 +416,7 @@ func TestNewCatalogReportsEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("want an error")
 	}
-	for _, want := range []string{"Sandbox", "NewApplication", "Limits", "size"} {
+	for _, want := range []string{"Sandbox", "Scopes", "Limits", "size"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not name %s", err, want)
 		}

@@ -130,7 +130,7 @@ func parseHeaders(lines []string) (http.Header, error) {
 // text is a method's output as a person reads it: text as it is, else JSON.
 func text(output any) string {
 	if s, ok := output.(string); ok {
-		return s
+		return visible(s)
 	}
 	b, err := json.Marshal(output)
 	if err != nil { // it was decoded from JSON

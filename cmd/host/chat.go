@@ -173,7 +173,7 @@ func (t *talk) say(ctx context.Context, s *client.Socket, line string) error {
 	streamed := false
 	out, err := client.Result(call.Events(ctx), func(delta string) {
 		streamed = true
-		fmt.Fprint(t.e.stdout, delta)
+		fmt.Fprint(t.e.stdout, visible(delta))
 	})
 	if _, refused := errors.AsType[*client.Problem](err); refused {
 		fmt.Fprintln(t.e.stderr, "carrel:", err)

@@ -29,7 +29,7 @@ func newLogCommand(e env) *cobra.Command {
 			}
 			return o.result(all, func(w io.Writer) {
 				for _, l := range all {
-					fmt.Fprintf(w, "%s %-5s %s %s\n", l.At.Local().Format(time.TimeOnly), l.Level, l.Method, l.Text)
+					fmt.Fprintf(w, "%s %-5s %s %s\n", l.At.Local().Format(time.TimeOnly), l.Level, l.Method, visible(l.Text))
 				}
 			})
 		},

@@ -89,7 +89,7 @@ func newMemoryShowCommand(e env) *cobra.Command {
 			}
 			return o.result(all, func(w io.Writer) {
 				for _, m := range all {
-					fmt.Fprintf(w, "%-9s  %s\n", m.Role, strings.ReplaceAll(m.Content, "\n", "\n           "))
+					fmt.Fprintf(w, "%-9s  %s\n", m.Role, strings.ReplaceAll(visible(m.Content), "\n", "\n           "))
 				}
 			})
 		},

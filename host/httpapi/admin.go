@@ -49,7 +49,7 @@ func (a *API) listTenants(c echo.Context) error {
 }
 
 func (a *API) createKey(c echo.Context) error {
-	t, err := carrel.ParseTenantID(c.Param("tenant"))
+	t, err := carrel.ParseTenantID(param(c, "tenant"))
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/invoke"
@@ -31,7 +32,8 @@ type Limits struct {
 	RequestBytes int64         // of a JSON body
 	ModuleBytes  int64         // of an upload
 	BodyTimeout  time.Duration // for a body to arrive
-	Uploads      int           // that are taken in at once
+	BodyBytes    int64         // of all bodies that are being handled
+	Uploads      int           // that are admitted at once
 	WriteTimeout time.Duration // for a client to take an answer, or one event
 
 	EventBytes   int64         // of one invocation's events
@@ -48,7 +50,7 @@ type Limits struct {
 }
 
 func (l Limits) valid() bool {
-	return l.RequestBytes > 0 && l.ModuleBytes > 0 && l.BodyTimeout > 0 && l.Uploads > 0 && l.WriteTimeout > 0 &&
+	return l.RequestBytes > 0 && l.ModuleBytes > 0 && l.BodyTimeout > 0 && l.BodyBytes >= l.ModuleBytes && l.Uploads > 0 && l.WriteTimeout > 0 &&
 		l.EventBytes > 0 && l.EventBuffers > 0 && l.EventsKept > 0 &&
 		l.WebSockets > 0 && l.FrameBytes > 0 && l.FramesPerSecond > 0 && l.SocketInvocations > 0 && l.SocketIdle > 0 &&
 		l.SocketTickets > 0 && l.TicketTTL > 0
@@ -86,7 +88,8 @@ type Config struct {
 // API is the HTTP edge of one host.
 type API struct {
 	cfg     Config
-	uploads chan struct{} // has a token for each upload that is being taken in
+	bodies  *semaphore.Weighted // bytes of Limits.BodyBytes
+	uploads chan struct{}       // has a token for each upload that is being admitted
 	buffers *buffers
 	tickets *tickets
 	sockets *sockets
@@ -117,7 +120,7 @@ func New(cfg Config) (*API, error) {
 	}
 	l := cfg.Limits
 	return &API{
-		cfg: cfg, uploads: make(chan struct{}, max(l.Uploads, 0)),
+		cfg: cfg, bodies: semaphore.NewWeighted(l.BodyBytes), uploads: make(chan struct{}, max(l.Uploads, 0)),
 		buffers: newBuffers(l.EventBuffers, l.EventsKept),
 		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
 		sockets: newSockets(l.WebSockets),
@@ -147,7 +150,9 @@ type Route struct{ Method, Path string }
 func Routes() []Route {
 	var out []Route
 	for _, r := range new(API).router(true).Routes() {
-		out = append(out, Route{r.Method, r.Path})
+		if r.Method != http.MethodHead { // GET without the body
+			out = append(out, Route{r.Method, r.Path})
+		}
 	}
 	slices.SortFunc(out, func(a, b Route) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
@@ -163,8 +168,10 @@ func (a *API) Handler(admin bool) http.Handler { return a.router(admin) }
 // not there with not_found instead of method_not_allowed.
 func (a *API) router(admin bool) *echo.Echo {
 	e := a.echo()
-	e.GET("/livez", a.live)
-	e.GET("/readyz", a.ready)
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // probes use either
+		e.Add(method, "/livez", a.live)
+		e.Add(method, "/readyz", a.ready)
+	}
 	e.GET("/version", a.version)
 	e.GET("/api/v1/openapi.json", a.openAPI)
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,21 +22,24 @@ import (
 
 // readBody reads a request's body to its end, which also lets the server
 // notice when the client goes away later. Past most bytes it is too_large,
-// naming the limit.
+// naming the limit. The bytes count against the budget of all bodies until the
+// request ends: overloaded if there is no room for them in time.
 func (a *API) readBody(c echo.Context, most int64, limit string) ([]byte, error) {
 	const op = "httpapi.body"
 	r := c.Request()
-	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return nil, carrel.Fail(op, abi.UnsupportedMediaType, "send the body without a content encoding")
+	for _, e := range r.Header.Values("Content-Encoding") {
+		if e != "" && e != "identity" {
+			return nil, carrel.Fail(op, abi.UnsupportedMediaType, "send the body without a content encoding")
+		}
 	}
 	tooLarge := carrel.FailLimit(op, abi.TooLarge, limit, fmt.Sprintf(
 		"the body may have at most %d bytes; the host's operator can raise `limits.%s`", most, limit))
 	if r.ContentLength > most {
+		a.passOver(r)
 		return nil, tooLarge
 	}
-	rc := http.NewResponseController(c.Response())
-	if err := rc.SetReadDeadline(a.cfg.Now().Add(a.cfg.Limits.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, fmt.Errorf("set read deadline: %w", err)
+	if err := a.budget(c, r.ContentLength, most); err != nil {
+		return nil, err
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, most))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -48,10 +52,52 @@ func (a *API) readBody(c echo.Context, most int64, limit string) ([]byte, error)
 		}
 	}
 	// A read deadline that stays would end the request's context later.
-	if err := rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, fmt.Errorf("clear read deadline: %w", err)
+	return body, a.setReadDeadline(c, time.Time{})
+}
+
+// setReadDeadline bounds how long what the client still sends may take; the
+// zero time takes the bound away.
+func (a *API) setReadDeadline(c echo.Context, at time.Time) error {
+	err := http.NewResponseController(c.Response()).SetReadDeadline(at)
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("set read deadline: %w", err)
 	}
-	return body, nil
+	return nil
+}
+
+// budget takes room for a body of that size (-1: unknown) until the request
+// ends.
+func (a *API) budget(c echo.Context, size, most int64) error {
+	if size < 0 {
+		size = most
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), a.cfg.Limits.BodyTimeout)
+	defer cancel()
+	if err := a.bodies.Acquire(ctx, size); err != nil {
+		return carrel.FailLimit("httpapi.body", abi.Overloaded, "bodyBytes", fmt.Sprintf(
+			"bodies of %d bytes in all are being handled; the host's operator can raise `limits.bodyBytes`", a.cfg.Limits.BodyBytes))
+	}
+	held, _ := c.Get(keyBody).(int64)
+	c.Set(keyBody, held+size)
+	return nil
+}
+
+// release gives back what the request's body took of the budget.
+func (a *API) release(c echo.Context) {
+	if held, _ := c.Get(keyBody).(int64); held > 0 {
+		a.bodies.Release(held)
+	}
+}
+
+// passOver reads and forgets a body that is refused for its size, as far as
+// that is bearable: many clients send all of it before they read the answer,
+// and would see a broken connection instead. One that waits for permission
+// (Expect: 100-continue) is not given it.
+func (a *API) passOver(r *http.Request) {
+	const bearable = 16 << 20
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, r.Body, bearable) // whatever comes of it, the answer is the same
+	}
 }
 
 // readJSON reads a JSON body, not yet decoded.
@@ -72,7 +118,7 @@ func (a *API) readInto(c echo.Context, dst any) error {
 }
 
 func wantType(c echo.Context, want string) error {
-	got := c.Request().Header.Get(echo.HeaderContentType)
+	got := strings.Join(c.Request().Header.Values(echo.HeaderContentType), ", ") // two of them are no media type
 	kind, params, err := mime.ParseMediaType(got)
 	if err != nil || kind != want {
 		return carrel.Fail("httpapi.contentType", abi.UnsupportedMediaType,
@@ -213,4 +259,19 @@ func page(q map[string]string) (limit int, after string, err error) {
 	}
 	after, err = openCursor(q["after"])
 	return limit, after, err
+}
+
+// param returns a part of the request's path, decoded once: clients may encode
+// more than they must, such as the @ of a version. What cannot be decoded
+// names nothing.
+func param(c echo.Context, name string) string {
+	raw := c.Param(name)
+	if c.Request().URL.RawPath == "" { // decoded already
+		return raw
+	}
+	decoded, err := url.PathUnescape(raw)
+	if err != nil {
+		return raw
+	}
+	return decoded
 }

@@ -44,7 +44,7 @@ func (a *API) readEvents(c echo.Context) error {
 // has passed is not there any more.
 func (a *API) joinEvents(c echo.Context) (*buffer, error) {
 	who := caller(c)
-	b, err := a.buffers.join(who, c.Param("invocation"))
+	b, err := a.buffers.join(who, param(c, "invocation"))
 	if err != nil || b.run.call.Session == "" {
 		return b, err
 	}

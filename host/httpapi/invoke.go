@@ -19,13 +19,13 @@ import (
 func address(c echo.Context) (carrel.Address, error) {
 	var a carrel.Address
 	var err error
-	if a.Plugin, a.Version, err = carrel.ParsePluginRef(c.Param("plugin")); err != nil {
+	if a.Plugin, a.Version, err = carrel.ParsePluginRef(param(c, "plugin")); err != nil {
 		return a, err
 	}
-	if a.Service, err = carrel.ParseServiceName(c.Param("service")); err != nil {
+	if a.Service, err = carrel.ParseServiceName(param(c, "service")); err != nil {
 		return a, err
 	}
-	a.Method, err = carrel.ParseMethodName(c.Param("method"))
+	a.Method, err = carrel.ParseMethodName(param(c, "method"))
 	return a, err
 }
 

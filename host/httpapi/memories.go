@@ -73,7 +73,7 @@ func (a *API) history(c echo.Context) (store.History, error) {
 	if err != nil {
 		return store.History{}, err
 	}
-	handle, err := carrel.ParseHandle(c.Param("key"))
+	handle, err := carrel.ParseHandle(param(c, "key"))
 	if err != nil {
 		return store.History{}, err
 	}

@@ -21,6 +21,7 @@ import (
 const (
 	keyRequestID = "request"
 	keyCode      = "code"
+	keyBody      = "body" // bytes that the body took of the budget
 )
 
 // requestID returns the request's id, which is also its scope's.
@@ -47,7 +48,11 @@ func (a *API) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		a.boundWrites(c)
-		err := a.guarded(next, c)
+		defer a.release(c)
+		err := a.boundReads(c)
+		if err == nil {
+			err = a.guarded(next, c)
+		}
 		if err != nil {
 			a.handleError(err, c)
 		}
@@ -82,6 +87,17 @@ func (a *API) boundWrites(c echo.Context) {
 	}
 	set(time.Time{})
 	c.Response().Before(func() { set(a.cfg.Now().Add(a.cfg.Limits.WriteTimeout)) })
+}
+
+// boundReads starts the read deadline with the request, if a body follows:
+// whether it is read or not, the server waits for it before it answers.
+// readBody takes the deadline away again.
+func (a *API) boundReads(c echo.Context) error {
+	var at time.Time
+	if c.Request().ContentLength != 0 {
+		at = a.cfg.Now().Add(a.cfg.Limits.BodyTimeout)
+	}
+	return a.setReadDeadline(c, at)
 }
 
 // guarded runs a handler and returns a panic of it as an internal error.

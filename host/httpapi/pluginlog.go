@@ -19,7 +19,7 @@ func (a *API) pluginLog(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	name, err := carrel.ParsePluginName(c.Param("plugin"))
+	name, err := carrel.ParsePluginName(param(c, "plugin"))
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func pluginParam(c echo.Context) (carrel.PluginName, error) {
 	if _, err := query(c); err != nil {
 		return "", err
 	}
-	return carrel.ParsePluginName(c.Param("plugin"))
+	return carrel.ParsePluginName(param(c, "plugin"))
 }
 
 func (a *API) activate(c echo.Context) error {
@@ -138,11 +138,11 @@ func (a *API) deactivate(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := a.cfg.Catalog.Deactivate(c.Request().Context(), caller(c).Tenant, name)
+	closed, err := a.cfg.Catalog.Deactivate(c.Request().Context(), caller(c).Tenant, name)
 	if err != nil {
 		return err
 	}
-	return answerClosed(c, name, a.cfg.Scopes.CloseApplication(c.Request().Context(), before.Scope, carrel.ReasonScopeClosed))
+	return answerClosed(c, name, closed)
 }
 
 func (a *API) deletePlugin(c echo.Context) error {
@@ -150,12 +150,12 @@ func (a *API) deletePlugin(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := a.cfg.Catalog.Delete(c.Request().Context(), caller(c).Tenant, name)
+	closed, err := a.cfg.Catalog.Delete(c.Request().Context(), caller(c).Tenant, name)
 	if err != nil {
 		return err
 	}
 	a.cfg.PluginLog.Drop(caller(c).Tenant, name)
-	return answerClosed(c, name, a.cfg.Scopes.CloseApplication(c.Request().Context(), before.Scope, carrel.ReasonPluginRemoved))
+	return answerClosed(c, name, closed)
 }
 
 func answerClosed(c echo.Context, name carrel.PluginName, closed scope.Closed) error {
@@ -169,7 +169,7 @@ func (a *API) listVersions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	name, err := carrel.ParsePluginName(c.Param("plugin"))
+	name, err := carrel.ParsePluginName(param(c, "plugin"))
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (a *API) versionParam(c echo.Context) (store.Version, error) {
 	if err != nil {
 		return store.Version{}, err
 	}
-	ref, err := carrel.ParseVersionRef(c.Param("version"))
+	ref, err := carrel.ParseVersionRef(param(c, "version"))
 	if err != nil {
 		return store.Version{}, err
 	}

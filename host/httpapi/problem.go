@@ -17,8 +17,8 @@ import (
 	"github.com/carrelhost/carrel/client"
 )
 
-// statusClientGone is what logs show for a request whose client went away; no
-// client ever reads it. The number is the one that nginx made customary.
+// statusClientGone is for a request whose client went away, which hardly any
+// client is there to read. The number is the one that nginx made customary.
 const statusClientGone = 499
 
 // status is total over abi.Codes.

@@ -112,7 +112,7 @@ func sessionParam(c echo.Context) (carrel.SessionID, error) {
 	if _, err := query(c); err != nil {
 		return "", err
 	}
-	return carrel.ParseSessionID(c.Param("session"))
+	return carrel.ParseSessionID(param(c, "session"))
 }
 
 func (a *API) getSession(c echo.Context) error {

@@ -185,7 +185,7 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 	})
 	if e.catalog, err = plugins.NewCatalog(plugins.Config{
 		Store: e.disk, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box),
-		NewApplication: e.scopes.NewApplication, Limits: store.PluginLimits{Plugins: 20, Versions: 10},
+		Scopes: e.scopes, Limits: store.PluginLimits{Plugins: 20, Versions: 10},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -101,8 +101,8 @@ func TestMaxAnswerBytes(t *testing.T) {
 				return
 			}
 			e, ok := errors.AsType[*carrel.Error](err)
-			if !ok || e.Code != abi.ModelFailed || e.Limit != "maxAnswerBytes" || !strings.Contains(e.Msg, "maxAnswerBytes") {
-				t.Errorf("the error is %v, want model_failed with limit maxAnswerBytes", err)
+			if !ok || e.Code != abi.ModelFailed || e.Limit != "answerBytes" || !strings.Contains(e.Msg, "limits.answerBytes") {
+				t.Errorf("the error is %v, want model_failed with limit answerBytes", err)
 			}
 		})
 	}

@@ -141,8 +141,8 @@ func TestHeadersThatComeTooLate(t *testing.T) {
 					t.Errorf("the call took %v, want a minute", took)
 				}
 				e, ok := errors.AsType[*carrel.Error](err)
-				if !ok || e.Code != abi.ModelFailed || e.Limit != "headerTimeout" || errors.Is(err, context.Canceled) {
-					t.Errorf("the error is %v, want model_failed with limit headerTimeout", err)
+				if !ok || e.Code != abi.ModelFailed || e.Limit != "timeout" || errors.Is(err, context.Canceled) {
+					t.Errorf("the error is %v, want model_failed with limit timeout", err)
 				}
 			})
 		})

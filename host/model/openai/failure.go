@@ -50,15 +50,15 @@ func unreachable(cause error) *carrel.Error {
 
 // late is the failure of an answer whose headers did not come in time.
 func (p *Provider) late() *carrel.Error {
-	return carrel.FailLimit(op, abi.ModelFailed, "headerTimeout", fmt.Sprintf(
+	return carrel.FailLimit(op, abi.ModelFailed, "timeout", fmt.Sprintf(
 		"the model server did not begin to answer within %v; a retry may succeed, "+
-			"and the operator can raise headerTimeout of its provider", p.headerTimeout))
+			"and the operator can raise `limits.timeout`", p.headerTimeout))
 }
 
 // tooLarge is the failure of an answer beyond the limit.
 func (p *Provider) tooLarge() *carrel.Error {
-	return carrel.FailLimit(op, abi.ModelFailed, "maxAnswerBytes", fmt.Sprintf(
-		"the model's answer is larger than %d bytes; the operator can raise maxAnswerBytes of its provider", p.maxAnswer))
+	return carrel.FailLimit(op, abi.ModelFailed, "answerBytes", fmt.Sprintf(
+		"the model's answer is larger than %d bytes; the operator can raise `limits.answerBytes`", p.maxAnswer))
 }
 
 // misunderstood is the failure of an answer that makes no sense.

@@ -188,7 +188,7 @@ func (p *Provider) Close() error {
 }
 
 // Generate is the contract's. Its model_failed errors carry a Limit if the
-// answer exceeded maxAnswerBytes or its headers headerTimeout, and a Wait if
+// answer exceeded the limit answerBytes or its headers timeout, and a Wait if
 // the server said when to come back.
 func (p *Provider) Generate(ctx context.Context, r model.Request, onDelta func(text string) error) (model.Response, error) {
 	var receiver error
