@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -57,15 +58,26 @@ func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []by
 		Export: export, Input: input, Host: imports.New(&guest{v, f}),
 	})
 	for _, line := range out.Log {
-		v.cfg.PluginLog.Add(f.tree.call.Caller.Tenant, f.address.Plugin, plugins.Entry{
-			At: v.cfg.Now(), Level: line.Level, Request: f.tree.call.Request,
-			Method: string(f.address.Service) + "." + string(f.address.Method), Text: line.Text,
-		})
+		v.logLine(f, line.Level, line.Text)
+	}
+	if e, ok := errors.AsType[*carrel.Error](err); ok && e.Code == abi.GuestFailed {
+		v.logLine(f, levelError, strings.TrimSpace("failed: "+e.GuestCode+" "+e.Msg))
 	}
 	if err != nil {
 		return out, ended(ctx, fmt.Errorf("call %s of %s: %w", export, f.address.Plugin, err))
 	}
 	return out, nil
+}
+
+// levelError is the highest level of the import log.
+const levelError = 3
+
+// logLine adds a line to the log of an invocation's plugin.
+func (v *Invoker) logLine(f *frame, level int, text string) {
+	v.cfg.PluginLog.Add(f.tree.call.Caller.Tenant, f.address.Plugin, plugins.Entry{
+		At: v.cfg.Now(), Level: level, Request: f.tree.call.Request,
+		Method: string(f.address.Service) + "." + string(f.address.Method), Text: text,
+	})
 }
 
 func pluginTimeout(m abi.Manifest) time.Duration {
