@@ -171,7 +171,9 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 	e := &env{t: t, disk: &disk{Store: memstore.New()}, model: &provider{calls: make(chan *modelCall)}}
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	if e.scopes, err = scope.New(scope.Config{Store: e.disk, Node: "one", Log: log}); err != nil {
+	if e.scopes, err = scope.New(scope.Config{Store: e.disk, Node: "one", Log: log, Sessions: scope.SessionLimits{
+		Sessions: 10, DefaultIdle: time.Minute, DefaultMax: time.Hour, MostIdle: time.Minute, MostMax: time.Hour,
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	box, err := sandbox.New(t.Context(), sandbox.Config{OutputBytes: 4 << 20})

@@ -160,6 +160,13 @@ func guestModule(manifest string) []byte {
 	write(again, "again")
 	again.Const(0)
 
+	thinks := provider("id_model") // it asks a model first
+	op, opSize = text(string(abi.OpModelGenerate))
+	ask, askSize = text(`{"messages":[{"role":"user","content":"which one?"}]}`)
+	thinks.Const(op).Const(opSize).Const(ask).Const(askSize).Call(call).Drop()
+	write(thinks, "thought")
+	thinks.Const(0)
+
 	return module.AppendCustom(m.Bytes(), abi.ManifestSection, []byte(manifest))
 }
 

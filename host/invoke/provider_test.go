@@ -3,6 +3,7 @@ package invoke_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,5 +137,19 @@ func TestTheMethodThatADefaultIDIsAskedForMayNest(t *testing.T) {
 	_, o = e.answered(e.raw("g/Req.run", nested(abi.MaxCallDepth-1, ask)))
 	if text := fmt.Sprint(o.Output); o.err != nil || !strings.Contains(text, "callDepth") || e.asked() != 1 {
 		t.Errorf("got %s, %v", text, o.err)
+	}
+}
+
+// What a provider used counts for whoever asked for the id.
+func TestTheUsageOfAProvider(t *testing.T) {
+	e := newEnv(t, nil)
+	e.upload(acme, withProvider("id_model", ""))
+	sent, o := e.answered(e.call("g/Req.chat", "msg", "U"))
+	if o.err != nil || o.MemoryID != "thought#Req.chat" || !slices.Equal(sent, []string{"user:which one?", "user:U"}) || o.Usage.InputTokens != 6 || o.Usage.OutputTokens != 8 {
+		t.Errorf("sent %q, got %+v", sent, o)
+	}
+	got, o := e.perform(e.call("g/Req.run"), step{abi.OpMemoryDefaultID, `{"service":"Req","method":"chat"}`}, invokes("Req", "chat", `{"msg":"U"}`))
+	if inner := wantDone[imports.Invoked](t, got); inner.Usage.InputTokens != 6 || o.Usage.InputTokens != 9 || o.Usage.OutputTokens != 12 {
+		t.Errorf("used %+v, all together %+v", inner.Usage, o.Usage)
 	}
 }

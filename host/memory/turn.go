@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/carrelhost/carrel"
@@ -52,8 +53,11 @@ func CheckTurn(turn []carrel.Message) error {
 			return fault(i, "tool calls belong to the role assistant and a tool call id to the role tool")
 		}
 		for _, c := range m.ToolCalls {
-			if c.ID == "" || open[c.ID] {
+			switch {
+			case c.ID == "" || open[c.ID]:
 				return fault(i, "each tool call has an id of its own")
+			case c.Name == "" || !bytes.HasPrefix(bytes.TrimLeft(c.Args, " \t\r\n"), []byte("{")):
+				return fault(i, "each tool call has a name, and arguments that are an object")
 			}
 			open[c.ID] = true
 		}
