@@ -12,6 +12,7 @@ type Plugin struct {
 	Tenant    carrel.TenantID
 	Name      carrel.PluginName
 	Active    carrel.Digest  // the zero digest: none is active
+	ActiveN   int            // the number of the active version; 0 if none is active
 	Previous  carrel.Digest  // what was active before, for a rollback; may be zero
 	Scope     carrel.ScopeID // its open application scope; "" if none is active
 	Versions  int            // how many are kept
@@ -50,7 +51,8 @@ type Plugins interface {
 	Version(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (Version, error)
 
 	// ListVersions returns up to limit versions with numbers below before (0 =
-	// no bound), newest first. A plugin that does not exist is not_found.
+	// no bound), newest first. It leaves out Manifest and Report, which are
+	// large; Version has them. A plugin that does not exist is not_found.
 	ListVersions(ctx context.Context, t carrel.TenantID, p carrel.PluginName, before, limit int) ([]Version, error)
 
 	// Module returns a version's module bytes, or not_found.

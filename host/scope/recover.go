@@ -39,11 +39,7 @@ func (r *Registry) Recover(ctx context.Context) (Recovered, error) {
 			break
 		}
 		for _, o := range orphans {
-			why := carrel.ReasonScopeClosed
-			if o.Scope == carrel.ScopeApplication {
-				why = carrel.ReasonPluginRemoved
-			}
-			evicted, err := r.cfg.Store.CloseScope(ctx, o.ID, why, r.cfg.Now())
+			evicted, err := r.cfg.Store.CloseScope(ctx, o.ID, orphaned(o), r.cfg.Now())
 			if err != nil {
 				return done, fmt.Errorf("close orphaned scope %s: %w", o.ID, err)
 			}
@@ -52,6 +48,14 @@ func (r *Registry) Recover(ctx context.Context) (Recovered, error) {
 		}
 	}
 	return done, r.openApplications(ctx)
+}
+
+// orphaned returns why a scope closes that nobody else will close.
+func orphaned(o store.ScopeInstance) carrel.EvictionReason {
+	if o.Scope == carrel.ScopeApplication {
+		return carrel.ReasonPluginRemoved
+	}
+	return carrel.ReasonScopeClosed
 }
 
 // openApplications gives every active plugin an application scope.
@@ -78,22 +82,61 @@ func (r *Registry) openApplications(ctx context.Context) error {
 }
 
 // Run does, until ctx ends, what time demands: it closes sessions whose time
-// has passed, and tries again to close scopes whose eviction failed.
+// has passed and scopes that nobody will close, and tries again to close
+// scopes whose eviction failed.
 func (r *Registry) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	loops.Go(func() { r.retryLoop(ctx) })
 	tick := time.NewTicker(r.cfg.SweepEvery)
 	defer tick.Stop()
+	seen := map[carrel.ScopeID]struct{}{}
 	for {
 		if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
 			r.cfg.Log.Error("sessions not swept; it will be tried again", "err", err)
+		}
+		now, err := r.sweepOrphans(ctx, seen)
+		if err == nil {
+			seen = now
+		} else if ctx.Err() == nil {
+			r.cfg.Log.Error("orphaned scopes not swept; it will be tried again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// sweepOrphans closes scopes that are orphans and were so at the sweep before,
+// and returns those, at most a page, that are so for the first time. A scope
+// that a deactivation has just taken from its plugin is one until that very
+// request closes it and reports what ended; only where it was cut short does
+// the scope stay one.
+func (r *Registry) sweepOrphans(ctx context.Context, before map[carrel.ScopeID]struct{}) (map[carrel.ScopeID]struct{}, error) {
+	for {
+		orphans, err := r.cfg.Store.Orphans(ctx, r.cfg.Node, listPage)
+		if err != nil {
+			return nil, fmt.Errorf("list orphaned scopes: %w", err)
+		}
+		now, closed := map[carrel.ScopeID]struct{}{}, 0
+		for _, o := range orphans {
+			if _, again := before[o.ID]; !again {
+				now[o.ID] = struct{}{}
+				continue
+			}
+			evicted, err := r.evict(ctx, o.ID, orphaned(o))
+			if err != nil {
+				return nil, fmt.Errorf("close orphaned scope %s: %w", o.ID, err)
+			}
+			closed++
+			r.cfg.Log.Warn("closed a scope that nobody closed", "scope", o.ID, "kind", o.Scope, "plugin", o.Plugin, "histories", len(evicted))
+		}
+		if closed == 0 {
+			return now, nil
+		}
+		// They may have hidden others from the page.
 	}
 }
 
@@ -116,7 +159,8 @@ func (r *Registry) retryLoop(ctx context.Context) {
 	}
 }
 
-// retry closes what is pending and reports whether something is left.
+// retry closes what is pending, then what had no room there, and reports
+// whether something is left.
 func (r *Registry) retry(ctx context.Context) (left bool) {
 	r.mu.Lock()
 	todo := maps.Clone(r.pending)
@@ -133,11 +177,62 @@ func (r *Registry) retry(ctx context.Context) (left bool) {
 		r.mu.Unlock()
 	}
 	r.mu.Lock()
+	spilled := r.spilled
+	r.spilled = false // now, so that what spills from here on is not lost
+	r.mu.Unlock()
+	if spilled {
+		again, err := r.closeLeft(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.cfg.Log.Error("request scopes not swept; it will be tried again", "err", err)
+		}
+		if again || err != nil {
+			r.mu.Lock()
+			r.spilled = true
+			r.mu.Unlock()
+		}
+	}
+	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.pending) > 0
+	return len(r.pending) > 0 || r.spilled
 }
 
-// Pending returns how many closed scopes still wait for their eviction.
+// closeLeft closes every request scope of this process run that the store has
+// open and no request has, and reports whether to do so again: until a pass,
+// a while after the one before, finds nothing. A write whose caller gave up
+// may open a scope behind the back of one.
+func (r *Registry) closeLeft(ctx context.Context) (again bool, err error) {
+	var last carrel.ScopeID
+	for {
+		open, err := r.cfg.Store.ListScopes(ctx, carrel.ScopeRequest, last, listPage)
+		if err != nil {
+			return true, fmt.Errorf("list request scopes: %w", err)
+		}
+		for _, s := range open {
+			// Asked after the listing: a request is in flight before it is stored.
+			if s.Node != r.cfg.Node || r.inFlight(s.ID) {
+				continue
+			}
+			if _, err := r.evict(ctx, s.ID, carrel.ReasonScopeClosed); err != nil {
+				return true, fmt.Errorf("close request scope %s: %w", s.ID, err)
+			}
+			again = true
+		}
+		if len(open) < listPage {
+			return again, nil
+		}
+		last = open[len(open)-1].ID
+	}
+}
+
+func (r *Registry) inFlight(id carrel.ScopeID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.requests[id]
+	return ok
+}
+
+// Pending returns how many closed scopes are known to wait for their
+// eviction. There may be more than that once it has reached its bound.
 func (r *Registry) Pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,8 @@ type Config struct {
 	// Sessions bounds HTTP sessions; all of it is required where there are any.
 	Sessions SessionLimits
 	// SweepEvery is how often sessions whose time has passed are closed; they
-	// are never visible after it, swept or not. 0 = 30 s.
+	// are never visible after it, swept or not. It is also how long a scope
+	// that nobody will close is left to whoever is about to. 0 = 30 s.
 	SweepEvery time.Duration
 	// EvictTimeout bounds one attempt to close a scope; 0 = 10 s.
 	EvictTimeout time.Duration
@@ -54,10 +55,12 @@ type Config struct {
 type Registry struct {
 	cfg Config
 
-	mu      sync.Mutex // guards pending and inUse
-	pending map[carrel.ScopeID]carrel.EvictionReason
-	inUse   map[carrel.SessionID]int // invocations in flight, by HTTP session
-	wake    chan struct{}            // holds one token when pending may have grown
+	mu       sync.Mutex // guards the maps and spilled
+	pending  map[carrel.ScopeID]carrel.EvictionReason
+	requests map[carrel.ScopeID]struct{} // that may be in the store and are not closed yet
+	spilled  bool                        // request scopes are left to close that pending had no room for
+	inUse    map[carrel.SessionID]int    // invocations in flight, by HTTP session
+	wake     chan struct{}               // holds one token when pending may have grown
 }
 
 const (
@@ -65,6 +68,11 @@ const (
 	defaultRetryEvery   = time.Second
 	defaultSweepEvery   = 30 * time.Second
 	listPage            = 500
+
+	// maxPending bounds the closed scopes that are remembered one by one.
+	// While the store takes no writes every request adds one, and only
+	// requests do: all other scopes were written when they opened.
+	maxPending = 1000
 )
 
 // New returns a registry. Recover must run before anything is served.
@@ -95,10 +103,11 @@ func New(cfg Config) (*Registry, error) {
 		cfg.NewID = uuid.NewString
 	}
 	return &Registry{
-		cfg:     cfg,
-		pending: map[carrel.ScopeID]carrel.EvictionReason{},
-		inUse:   map[carrel.SessionID]int{},
-		wake:    make(chan struct{}, 1),
+		cfg:      cfg,
+		pending:  map[carrel.ScopeID]carrel.EvictionReason{},
+		requests: map[carrel.ScopeID]struct{}{},
+		inUse:    map[carrel.SessionID]int{},
+		wake:     make(chan struct{}, 1),
 	}, errors.Join(errs...)
 }
 
@@ -144,21 +153,49 @@ func (r *Registry) Delete(ctx context.Context, k carrel.MemoryKey) (carrel.Evict
 }
 
 // close closes a scope even if ctx has ended: a client that went away must
-// not keep its histories alive.
+// not keep its histories alive. What it cannot close is pending.
 func (r *Registry) close(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) Closed {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
-	defer cancel()
-	evicted, err := r.cfg.Store.CloseScope(ctx, id, why, r.cfg.Now())
+	evicted, err := r.evict(ctx, id, why)
 	if err == nil {
 		return Closed{Evicted: evicted}
 	}
 	r.cfg.Log.Error("scope not closed; it will be tried again", "scope", id, "err", err)
+	r.postpone(id, why)
+	return Closed{Pending: true}
+}
+
+// evict is one attempt to close a scope. Its errors are the store's.
+func (r *Registry) evict(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) ([]carrel.Eviction, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
+	defer cancel()
+	return r.cfg.Store.CloseScope(ctx, id, why, r.cfg.Now())
+}
+
+// postpone leaves the close of a scope to Run.
+func (r *Registry) postpone(id carrel.ScopeID, why carrel.EvictionReason) {
 	r.mu.Lock()
-	r.pending[id] = why
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	if _, request := r.requests[id]; request && len(r.pending) >= maxPending {
+		r.spilled = true
+	} else {
+		r.pending[id] = why
+	}
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
-	return Closed{Pending: true}
+}
+
+// enter notes a request scope before its first write, and exit that its close
+// is done or postponed.
+func (r *Registry) enter(id carrel.ScopeID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests[id] = struct{}{}
+}
+
+func (r *Registry) exit(id carrel.ScopeID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.requests, id)
 }

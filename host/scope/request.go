@@ -98,7 +98,10 @@ func (q *Request) write(u Use, do func(store.Touch) error) error {
 		Plugin: u.Plugin, By: u.By, At: q.r.cfg.Now(),
 	}
 	q.touchMu.Lock() // before the write: one whose outcome is unknown counts
-	q.touched = q.touched || u.Service == carrel.ScopeRequest
+	if u.Service == carrel.ScopeRequest && !q.touched {
+		q.touched = true
+		q.r.enter(q.in.ID)
+	}
 	q.shared = q.shared || u.Service != carrel.ScopeRequest && u.Key.Kind == carrel.KindRequest
 	q.touchMu.Unlock()
 	switch u.Service {
@@ -126,5 +129,7 @@ func (q *Request) Close(ctx context.Context) Closed {
 	if !q.touched {
 		return Closed{}
 	}
+	// After the close, so that nobody else evicts what this one reports.
+	defer q.r.exit(q.in.ID)
 	return q.r.close(ctx, q.in.ID, carrel.ReasonScopeClosed)
 }

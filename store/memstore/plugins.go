@@ -12,7 +12,7 @@ import (
 )
 
 type plugin struct {
-	store.Plugin // Versions is filled in by view
+	store.Plugin // ActiveN and Versions are filled in by view
 	lastN        int
 	versions     []*version // by rising number
 }
@@ -25,6 +25,9 @@ type version struct {
 func (p *plugin) view() store.Plugin {
 	v := p.Plugin
 	v.Versions = len(p.versions)
+	if active := p.byDigest(p.Active); active != nil {
+		v.ActiveN = active.N
+	}
 	return v
 }
 
@@ -129,7 +132,9 @@ func (s *Store) ListVersions(ctx context.Context, t carrel.TenantID, name carrel
 			break
 		}
 		if before == 0 || v.N < before {
-			list = append(list, v.view())
+			listed := v.Version
+			listed.Manifest, listed.Report = nil, nil
+			list = append(list, listed)
 		}
 	}
 	return list, nil

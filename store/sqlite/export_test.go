@@ -105,3 +105,36 @@ func (s *Store) HoldReader() (giveBack func(), err error) {
 	q, err := s.reader.lease(context.Background())
 	return func() { s.reader.giveBack(q, nil) }, err
 }
+
+// Jam makes the writer's present connection unable to end the transaction
+// that a failing write leaves: both statements that could do so fail. The
+// write that it queues writes something, fails, and so leaves one.
+func (s *Store) Jam(ctx context.Context) error {
+	return change(ctx, s, "Jam", func(ctx context.Context, q *session) error {
+		const overflow = "SELECT abs(-9223372036854775808)"
+		for _, query := range []string{"ROLLBACK", "BEGIN"} {
+			stmt, err := q.conn.PrepareContext(ctx, overflow)
+			if err != nil {
+				return err
+			}
+			if before := q.prepared[query]; before != nil {
+				if err := before.Close(); err != nil {
+					return err
+				}
+			}
+			q.prepared[query] = stmt
+		}
+		if _, err := q.exec(ctx, "INSERT INTO tenants (id, created_at) VALUES ('half done', 0)"); err != nil {
+			return err
+		}
+		_, err := q.exec(ctx, overflow)
+		return err
+	})
+}
+
+// Pragma scans a setting of the writer's connection.
+func (s *Store) Pragma(ctx context.Context, name string, value any) error {
+	return change(ctx, s, "Pragma", func(ctx context.Context, q *session) error {
+		return q.conn.QueryRowContext(ctx, "PRAGMA "+name).Scan(value)
+	})
+}

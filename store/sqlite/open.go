@@ -98,7 +98,7 @@ func open(ctx context.Context, c Config) (s *Store, err error) {
 	if err := q.open(ctx, db); err != nil {
 		return s, err
 	}
-	s.writer = newWriter(context.WithoutCancel(ctx), q, c.Queue, c.BatchMax)
+	s.writer = newWriter(context.WithoutCancel(ctx), db, q, c.Queue, c.BatchMax)
 	return s, nil
 }
 

@@ -7,12 +7,16 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-// selectPlugin counts versions in an index that holds nothing else.
+// selectPlugin counts versions in an index that holds nothing else, and of the
+// active one reads the beginning of the row only, which ends before the manifest.
 const selectPlugin = `SELECT tenant, name, active, previous, coalesce(scope, ''), created_at,
-	(SELECT count(*) FROM versions v WHERE v.tenant = p.tenant AND v.plugin = p.name) FROM plugins p `
+	(SELECT count(*) FROM versions v WHERE v.tenant = p.tenant AND v.plugin = p.name),
+	coalesce((SELECT n FROM versions v WHERE v.tenant = p.tenant AND v.plugin = p.name AND v.digest = p.active), 0)
+	FROM plugins p `
 
 func scanPlugin(row scanner) (p store.Plugin, err error) {
-	err = row.Scan(&p.Tenant, &p.Name, fixed(p.Active[:]), fixed(p.Previous[:]), &p.Scope, instant{&p.CreatedAt}, &p.Versions)
+	err = row.Scan(&p.Tenant, &p.Name, fixed(p.Active[:]), fixed(p.Previous[:]), &p.Scope, instant{&p.CreatedAt},
+		&p.Versions, &p.ActiveN)
 	return p, err
 }
 
@@ -54,7 +58,8 @@ func (s *Store) Activate(ctx context.Context, t carrel.TenantID, p carrel.Plugin
 		if err != nil {
 			return now, err
 		}
-		if _, err := version(ctx, q, t, p, carrel.VersionRef{Digest: d}); err != nil {
+		err = q.one(ctx, "SELECT n FROM versions WHERE tenant = ? AND plugin = ? AND digest = ?", []any{t, p, d[:]}, &now.ActiveN)
+		if err != nil {
 			return now, missing(op, err)
 		}
 		if now.Active != d && now.Active != (carrel.Digest{}) {

@@ -12,7 +12,11 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-const selectVersion = "SELECT tenant, plugin, digest, n, manifest, report, bytes, created_at FROM versions "
+const (
+	selectVersion = "SELECT tenant, plugin, digest, n, manifest, report, bytes, created_at FROM versions "
+	listVersions  = `SELECT tenant, plugin, digest, n, NULL, NULL, bytes, created_at FROM versions
+		WHERE tenant = ?1 AND plugin = ?2 AND (?3 = 0 OR n < ?3) ORDER BY n DESC LIMIT ?4`
+)
 
 func scanVersion(row scanner) (v store.Version, err error) {
 	err = row.Scan(&v.Tenant, &v.Plugin, fixed(v.Digest[:]), &v.N, &v.Manifest, &v.Report, &v.Bytes, instant{&v.CreatedAt})
@@ -48,9 +52,7 @@ func (s *Store) ListVersions(ctx context.Context, t carrel.TenantID, p carrel.Pl
 		if _, err := plugin(ctx, q, op, t, p); err != nil {
 			return nil, err
 		}
-		return list(ctx, q, scanVersion,
-			selectVersion+"WHERE tenant = ?1 AND plugin = ?2 AND (?3 = 0 OR n < ?3) ORDER BY n DESC LIMIT ?4",
-			t, p, before, atMost(limit))
+		return list(ctx, q, scanVersion, listVersions, t, p, before, atMost(limit))
 	})
 }
 

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 
@@ -22,6 +23,7 @@ type job struct {
 // is queued into one transaction, so that callers share the cost of making it
 // durable, and tells each of them only after the commit.
 type writer struct {
+	db      *sql.DB  // where a connection comes from when the last one was discarded
 	session *session // the goroutine's alone until that has ended
 	queue   chan *job
 	most    int           // jobs in one transaction
@@ -30,8 +32,8 @@ type writer struct {
 
 // newWriter starts the writer's goroutine. Statements run under ctx, which
 // must never end: interrupting one would roll back a whole batch.
-func newWriter(ctx context.Context, q *session, queue, most int) *writer {
-	w := &writer{session: q, queue: make(chan *job, queue), most: most, stopped: make(chan struct{})}
+func newWriter(ctx context.Context, db *sql.DB, q *session, queue, most int) *writer {
+	w := &writer{db: db, session: q, queue: make(chan *job, queue), most: most, stopped: make(chan struct{})}
 	go w.run(ctx)
 	return w
 }
@@ -81,7 +83,11 @@ func (w *writer) commit(ctx context.Context, batch []*job) {
 // it. If it returns an error, nothing of any of them happened.
 func (w *writer) transact(ctx context.Context, batch []*job) error {
 	q := w.session
+	if err := q.open(ctx, w.db); err != nil {
+		return fmt.Errorf("replace the writing connection: %w", err)
+	}
 	if _, err := q.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		q.discard() // what a new transaction cannot begin on may be good for nothing
 		return fmt.Errorf("begin: %w", err)
 	}
 	for _, j := range batch {
@@ -119,18 +125,23 @@ func try(ctx context.Context, q *session, j *job) error {
 	return nil
 }
 
-// rollback leaves the connection without a transaction. SQLite may have ended
-// it already, which makes ROLLBACK itself fail; that is told by whether a new
-// one can begin.
+// rollback leaves the session without a transaction. SQLite may have ended it
+// already, which makes ROLLBACK itself fail; that is told by whether a new one
+// can begin and end. If not, the connection is discarded, which ends whatever
+// it has open, and the next transaction has another.
 func rollback(ctx context.Context, q *session) error {
 	if _, err := q.exec(ctx, "ROLLBACK"); err == nil {
 		return nil
 	}
-	if _, err := q.exec(ctx, "BEGIN"); err != nil {
-		return fmt.Errorf("the transaction cannot be ended: %w", err)
+	_, err := q.exec(ctx, "BEGIN")
+	if err == nil {
+		_, err = q.exec(ctx, "ROLLBACK")
 	}
-	_, err := q.exec(ctx, "ROLLBACK")
-	return err
+	if err != nil {
+		q.discard()
+		return fmt.Errorf("the transaction could not be ended, its connection was: %w", err)
+	}
+	return nil
 }
 
 // close waits for what is queued and gives the connection back. Nothing may

@@ -23,7 +23,7 @@ func activateFirst(t *testing.T, s store.Store) {
 	createTenants(t, s, acme)
 	v := put(t, s, acme, chat, "one")
 	p := must(s.Activate(ctx, acme, chat, v.Digest, applicationScope(acme, chat, "app")))(t)
-	want := store.Plugin{Tenant: acme, Name: chat, Active: v.Digest, Scope: "app", Versions: 1, CreatedAt: storedNoon}
+	want := store.Plugin{Tenant: acme, Name: chat, Active: v.Digest, ActiveN: 1, Scope: "app", Versions: 1, CreatedAt: storedNoon}
 	wantSame(t, "plugin", p, want)
 	wantSame(t, "plugin", must(s.Plugin(ctx, acme, chat))(t), want)
 	wantSame(t, "active version", must(s.Version(ctx, acme, chat, carrel.VersionRef{}))(t), v)
@@ -41,13 +41,18 @@ func activateAnother(t *testing.T, s store.Store) {
 	one, two := put(t, s, acme, chat, "one"), put(t, s, acme, chat, "two")
 	must(s.Activate(ctx, acme, chat, one.Digest, applicationScope(acme, chat, "app")))(t)
 	p := must(s.Activate(ctx, acme, chat, two.Digest, applicationScope(acme, chat, "unused")))(t)
-	if p.Active != two.Digest || p.Previous != one.Digest || p.Scope != "app" {
+	if p.Active != two.Digest || p.ActiveN != 2 || p.Previous != one.Digest || p.Scope != "app" {
 		t.Errorf("plugin is %+v", p)
 	}
 	p = must(s.Activate(ctx, acme, chat, one.Digest, applicationScope(acme, chat, "unused")))(t)
-	if p.Active != one.Digest || p.Previous != two.Digest || p.Scope != "app" {
+	if p.Active != one.Digest || p.ActiveN != 1 || p.Previous != two.Digest || p.Scope != "app" {
 		t.Errorf("after going back the plugin is %+v", p)
 	}
+	wantSame(t, "plugin", must(s.Plugin(ctx, acme, chat))(t), p)
+	wantSame(t, "listed plugins", must(s.ListPlugins(ctx, acme, "", 10))(t), []store.Plugin{p})
+	wantSame(t, "active plugins", must(s.ActivePlugins(ctx, "", "", 10))(t), []store.Plugin{p})
+	wantSame(t, "plugin before the second activation of what is active",
+		must(s.Activate(ctx, acme, chat, one.Digest, applicationScope(acme, chat, "unused")))(t), p)
 	open := must(s.ListScopes(ctx, carrel.ScopeApplication, "", 10))(t)
 	if len(open) != 1 || open[0].ID != "app" {
 		t.Errorf("open scopes are %v", open)
@@ -73,7 +78,7 @@ func deactivate(t *testing.T, s store.Store) {
 	was := must(s.Plugin(ctx, acme, chat))(t)
 	wantSame(t, "plugin before", must(s.Deactivate(ctx, acme, chat))(t), was)
 	now := must(s.Plugin(ctx, acme, chat))(t)
-	if now.Active != (carrel.Digest{}) || now.Previous != was.Active || now.Scope != "" {
+	if now.Active != (carrel.Digest{}) || now.ActiveN != 0 || was.ActiveN != 1 || now.Previous != was.Active || now.Scope != "" {
 		t.Errorf("plugin is %+v", now)
 	}
 	_, err := s.Version(ctx, acme, chat, carrel.VersionRef{})

@@ -17,7 +17,7 @@ var pluginCases = []testCase{
 	{"a version's number is never used again", versionNumbers},
 	{"a version of a missing tenant is not found", versionOfMissingTenant},
 	{"past a limit nothing is stored and the limit is named", pluginLimits},
-	{"versions are listed newest first, page by page", versionPages},
+	{"versions are listed newest first, page by page, without their manifests", versionPages},
 	{"plugins are listed in order of name, page by page", pluginPages},
 	{"what does not exist is not found", pluginMissing},
 	{"plugins of equal names in two tenants are apart", pluginTenants},
@@ -136,7 +136,11 @@ func versionPages(t *testing.T, s store.Store) {
 		numbers = append(numbers, v.N)
 	}
 	wantSame(t, "numbers", numbers, []int{5, 4, 3, 2, 1})
-	wantSame(t, "first listed", list[4].Manifest, versionOf(acme, chat, "one").Manifest)
+	for _, v := range list {
+		want := must(s.Version(context.Background(), acme, chat, carrel.VersionRef{N: v.N}))(t)
+		want.Manifest, want.Report = nil, nil
+		wantSame(t, "listed version", v, want)
+	}
 	if below := must(s.ListVersions(context.Background(), acme, chat, 1, 2))(t); len(below) != 0 {
 		t.Errorf("%d versions are below the first", len(below))
 	}
@@ -295,8 +299,6 @@ func pluginCopies(t *testing.T, s store.Store) {
 		wantSame(t, "manifest", got.Manifest, want.Manifest)
 		wantSame(t, "report", got.Report, want.Report)
 		wantSame(t, "module", module, []byte("one"))
-		listed := must(s.ListVersions(ctx, acme, chat, 0, 1))(t)
-		wantSame(t, "listed manifest", listed[0].Manifest, want.Manifest)
-		spoil(got.Manifest, got.Report, module, listed[0].Manifest, listed[0].Report)
+		spoil(got.Manifest, got.Report, module)
 	}
 }
