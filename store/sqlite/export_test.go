@@ -113,7 +113,7 @@ func (s *Store) Jam(ctx context.Context) error {
 	return change(ctx, s, "Jam", func(ctx context.Context, q *session) error {
 		const overflow = "SELECT abs(-9223372036854775808)"
 		for _, query := range []string{"ROLLBACK", "BEGIN"} {
-			stmt, err := q.conn.PrepareContext(ctx, overflow)
+			stmt, err := q.conn.PrepareContext(ctx, overflow) //nolint:sqlclosecheck // the session keeps and closes it
 			if err != nil {
 				return err
 			}
@@ -136,5 +136,14 @@ func (s *Store) Jam(ctx context.Context) error {
 func (s *Store) Pragma(ctx context.Context, name string, value any) error {
 	return change(ctx, s, "Pragma", func(ctx context.Context, q *session) error {
 		return q.conn.QueryRowContext(ctx, "PRAGMA "+name).Scan(value)
+	})
+}
+
+// Count returns how many rows a table has, whether they can still be reached
+// through the store or not.
+func (s *Store) Count(table string) (int, error) {
+	return read(context.Background(), s, "Count", func(ctx context.Context, q *session) (n int, err error) {
+		err = q.one(ctx, "SELECT count(*) FROM "+table, nil, &n)
+		return n, err
 	})
 }

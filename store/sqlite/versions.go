@@ -14,7 +14,7 @@ import (
 
 const (
 	selectVersion = "SELECT tenant, plugin, digest, n, manifest, report, bytes, created_at FROM versions "
-	listVersions  = `SELECT tenant, plugin, digest, n, NULL, NULL, bytes, created_at FROM versions
+	listVersions  = `SELECT tenant, plugin, digest, n, NULL AS manifest, NULL AS report, bytes, created_at FROM versions
 		WHERE tenant = ?1 AND plugin = ?2 AND (?3 = 0 OR n < ?3) ORDER BY n DESC LIMIT ?4`
 )
 
