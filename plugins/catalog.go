@@ -246,7 +246,7 @@ func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.Versio
 		if l.Version.N == ref.N {
 			return l, nil
 		}
-		l.Release()
+		l.Release() //nolint:contextcheck // code closes whatever became of the call
 	}
 	v, err := c.Version(ctx, p.tenant, p.name, ref)
 	if err != nil {

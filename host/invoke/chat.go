@@ -93,7 +93,7 @@ func (v *Invoker) resolve(ctx context.Context, f *frame, args map[string]any) (c
 func (f *frame) start() (onDelta func(string) error, err error) {
 	stream := f.tree.call.Stream
 	if stream == nil || !f.outermost() {
-		return nil, nil
+		return nil, nil //nolint:nilnil // nobody is told of pieces
 	}
 	if err := stream.Started(f.id); err != nil {
 		return nil, fmt.Errorf("stream: %w", err)

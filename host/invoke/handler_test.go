@@ -123,8 +123,8 @@ func TestTheTimeoutOfTheManifest(t *testing.T) {
 	e.upload(acme, guestModule(guestManifest("slow", "")))
 	for name, params := range map[string][2]string{
 		"it spins":                  {"g/H.spin", `{}`},
-		"what it calls spins":       {"g/Req.run", script(invokes("H", "spin", `{}`))},
-		"what it calls calls spins": {"g/Req.run", nested(2, invokes("H", "spin", `{}`))},
+		"it spins one level below":  {"g/Req.run", script(invokes("H", "spin", `{}`))},
+		"it spins two levels below": {"g/Req.run", nested(2, invokes("H", "spin", `{}`))},
 		"the model does not answer": {"g/Req.run", script(invokes("Req", "chat", `{"msg":"U"}`))},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +155,24 @@ func TestAHandlerHasNoHistory(t *testing.T) {
 	c.RejectBusy = true
 	if _, o := e.answered(c); o.err != nil || len(o.Evicted) != 0 {
 		t.Errorf("got %+v", o)
+	}
+	held.say("A")
+	if o := <-done; o.err != nil {
+		t.Error(o.err)
+	}
+}
+
+// A handler needs no place among turns: those behind it go on while it works.
+func TestAHandlerHoldsUpNoCallBehindIt(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	queued := make(chan struct{})
+	c := e.raw("g/Req.run", script(step{abi.OpModelGenerate, `{"messages":[{"role":"user","content":"U"}]}`}))
+	c.Queued = func() { close(queued) }
+	held, done := e.hold(c)
+	select {
+	case <-queued:
+	default:
+		t.Error("it works and has not said that it has its place")
 	}
 	held.say("A")
 	if o := <-done; o.err != nil {

@@ -70,13 +70,13 @@ func TestASessionOfSomebodyElse(t *testing.T) {
 			c.Key, c.Role = "key_9", carrel.RoleOwner
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(*testing.T) {
 			c := e.in(id, "Ses.chat", "msg", "U")
 			change(&c.Caller)
 			e.refused(c, abi.NotFound, "")
 		})
 	}
-	e.refused(e.in(carrel.SessionID(e.socket().ID()), "Ses.chat", "msg", "U"), abi.NotFound, "") // a socket's own
+	e.refused(e.in(e.socket().ID(), "Ses.chat", "msg", "U"), abi.NotFound, "") // a socket's own
 	e.wantStored()
 }
 
