@@ -22,8 +22,8 @@ type route struct {
 }
 
 const (
-	open  = "anybody"
-	admin = "administrator"
+	anyone = "anybody"
+	admin  = "administrator"
 )
 
 // things are what a path or a body names.
@@ -33,10 +33,10 @@ const methodPath = "/api/v1/plugins/:plugin/services/:service/:method"
 
 // routes is every route there is: TestTheTableOfRoutesIsComplete.
 var routes = []route{
-	{method: "GET", path: "/livez", who: open},
-	{method: "GET", path: "/readyz", who: open},
-	{method: "GET", path: "/version", who: open},
-	{method: "GET", path: "/api/v1/openapi.json", who: open},
+	{method: "GET", path: "/livez", who: anyone},
+	{method: "GET", path: "/readyz", who: anyone},
+	{method: "GET", path: "/version", who: anyone},
+	{method: "GET", path: "/api/v1/openapi.json", who: anyone},
 
 	{method: "POST", path: "/admin/v1/tenants", who: admin, body: func(things) string { return `{"name":"initech"}` }},
 	{method: "GET", path: "/admin/v1/tenants", who: admin},
@@ -142,7 +142,7 @@ func TestEveryRoleMayDoWhatItIsThereForAndNothingElse(t *testing.T) {
 			roles[role] = env.Key("acme", client.NewKey{Role: role})
 		}
 		for _, r := range routes {
-			if r.who == open || r.who == admin {
+			if r.who == anyone || r.who == admin {
 				continue
 			}
 			for role, a := range roles {

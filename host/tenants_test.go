@@ -97,7 +97,7 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 	stranger := "carrel_" + strings.Repeat("x", 43)
 	bare := env.Anyone("")
 	for _, r := range routes {
-		if r.who == open {
+		if r.who == anyone {
 			if ans := r.call(bare, x); ans.Status != http.StatusOK {
 				t.Errorf("%s without a key: %d %s", r, ans.Status, ans.Body)
 			}
@@ -137,7 +137,7 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 		t.Errorf("the tenants are %+v, %v", tenants, err)
 	}
 	for _, r := range routes {
-		if r.method != "GET" || r.who == open {
+		if r.method != "GET" || r.who == anyone {
 			continue
 		}
 		key := acme.Key()
