@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -39,6 +41,8 @@ type Catalog struct {
 	cfg   Config
 	cache *cache
 	loads singleflight.Group // by build, so that a version is loaded once
+
+	abandoned sync.WaitGroup // loads whose callers left
 }
 
 const defaultLoaded = 1000
@@ -64,7 +68,10 @@ func NewCatalog(cfg Config) (*Catalog, error) {
 }
 
 // Close lets go of every loaded version. Invocations must have ended.
-func (c *Catalog) Close() { c.cache.close() }
+func (c *Catalog) Close() {
+	c.cache.close()
+	c.abandoned.Wait()
+}
 
 // Upload is how a module is to be taken in.
 type Upload struct {
@@ -255,29 +262,53 @@ func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.Versio
 	return c.loadedBuild(ctx, build{p, v.Digest})
 }
 
-// loadedBuild returns a version with one more user, loading it if need be.
+// loadedBuild returns a version with one more user, loading it if need be. The
+// load goes on when ctx ends, for others may wait for it.
 func (c *Catalog) loadedBuild(ctx context.Context, b build) (*Loaded, error) {
 	for {
-		l, unloads, ok := c.cache.getLoaded(b)
-		if ok {
+		if l, _, ok := c.cache.getLoaded(b); ok {
 			return l, nil
 		}
-		// Loading is shared, so it must not end with the one that asked first.
-		shared := context.WithoutCancel(ctx)
 		var mine *Loaded // stays nil if another caller is loading it
-		_, err, _ := c.loads.Do(string(b.tenant)+"/"+string(b.name)+"/"+b.digest.String(), func() (any, error) {
-			v, err := c.Version(shared, b.tenant, b.name, carrel.VersionRef{Digest: b.digest})
-			if err != nil {
-				return nil, err
+		done := c.loads.DoChan(string(b.tenant)+"/"+string(b.name)+"/"+b.digest.String(), func() (any, error) {
+			l, unloads, ok := c.cache.getLoaded(b)
+			if ok { // whoever loaded it has just ended
+				mine = l
+				return nil, nil //nolint:nilnil // it is in mine
 			}
-			if mine, err = c.load(shared, v); err != nil {
-				return nil, err
+			var err error
+			if mine, err = c.loadBuild(context.WithoutCancel(ctx), b); err == nil {
+				c.cache.putLoaded(b, mine, unloads)
 			}
-			c.cache.putLoaded(b, mine, unloads)
-			return nil, nil //nolint:nilnil // what was loaded is in the cache and in mine
+			return nil, err
 		})
-		if err != nil || mine != nil {
-			return mine, err
+		select {
+		case r := <-done:
+			if r.Err != nil || mine != nil {
+				return mine, r.Err
+			}
+		case <-ctx.Done():
+			c.abandoned.Go(func() { //nolint:contextcheck // code closes whatever became of the call
+				if <-done; mine != nil {
+					mine.Release()
+				}
+			})
+			return nil, fmt.Errorf("wait for version %s of %s to load: %w", b.digest, b.name, ctx.Err())
 		}
 	}
+}
+
+// loadBuild reads and loads a version. It runs in a goroutine of its own,
+// where a panic would end the process.
+func (c *Catalog) loadBuild(ctx context.Context, b build) (l *Loaded, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			l, err = nil, fmt.Errorf("load version %s of %s: panic: %v\n%s", b.digest, b.name, v, debug.Stack())
+		}
+	}()
+	v, err := c.Version(ctx, b.tenant, b.name, carrel.VersionRef{Digest: b.digest})
+	if err != nil {
+		return nil, err
+	}
+	return c.load(ctx, v)
 }

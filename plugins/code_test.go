@@ -140,6 +140,67 @@ func TestParallelCallsOpenTheCodeOnce(t *testing.T) {
 	}
 }
 
+// A caller that goes away while the code is opened does not wait for it; those
+// that stay get it, and nothing of it is kept for the one that left.
+func TestACallerThatLeavesWhileTheCodeIsOpened(t *testing.T) {
+	for name, others := range map[string]int{"nobody else waits": 0, "others wait": 3} {
+		t.Run(name, func(t *testing.T) {
+			l, s := newCodeLibrary(t, nil)
+			opening, goOn := make(chan struct{}), make(chan struct{})
+			hold := sync.OnceFunc(func() {
+				close(opening)
+				<-goOn
+			})
+			s.opening.Store(&hold)
+			ctx, leave := context.WithCancel(t.Context())
+			left := make(chan error)
+			go func() {
+				_, err := l.Running(ctx, acme, "p", active)
+				left <- err
+			}()
+			<-opening
+			var all sync.WaitGroup
+			for range others {
+				all.Go(func() {
+					r, err := l.Running(t.Context(), acme, "p", active)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer r.Release()
+					wantSays(t, r, "two")
+				})
+			}
+			leave()
+			wantCode(t, <-left, abi.Canceled)
+			close(goOn)
+			all.Wait()
+			r := l.running("p", active)
+			wantSays(t, r, "two")
+			if n := s.opened.Load(); n != 1 {
+				t.Errorf("the code was opened %d times", n)
+			}
+			l.Close() // and whoever left lets go of it
+			wantClosed(t, r, false)
+			r.Release()
+			wantClosed(t, r, true)
+		})
+	}
+}
+
+// A fault of the store's own code is the caller's error, not the host's end.
+func TestAPanicWhileCodeIsOpened(t *testing.T) {
+	l, s := newCodeLibrary(t, nil)
+	fault := func() { panic("a fault") }
+	s.opening.Store(&fault)
+	_, err := l.Running(t.Context(), acme, "p", active)
+	wantCode(t, err, abi.Internal)
+	s.opening.Store(nil)
+	r := l.running("p", active)
+	defer r.Release()
+	wantSays(t, r, "two")
+}
+
 func TestCodeClosesWithItsLastUser(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end  func(l *library) error
