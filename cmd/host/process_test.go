@@ -118,9 +118,9 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
-	signals := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}
+	signals := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
 	if neg || len(args) != 3 || signals[args[1]] == nil {
-		ts.Fatalf("usage: end NAME INT|TERM CODE")
+		ts.Fatalf("usage: end NAME INT|TERM|KILL CODE (-1: killed)")
 	}
 	p, ok := stageOf(ts).processes[args[0]]
 	if !ok {

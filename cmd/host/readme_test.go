@@ -18,8 +18,20 @@ func shell(t *testing.T, dir, script string, vars ...string) (string, error) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", script)
 	cmd.Dir = dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=" + raceOptions}, vars...)
+	cmd.Env = append(cmd.Env, goCaches(t)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// goCaches lets builds of plugins use what is compiled and downloaded already.
+func goCaches(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatalf("go env: %v", err)
+	}
+	paths := strings.Fields(string(out))
+	return []string{"GOCACHE=" + paths[0], "GOMODCACHE=" + paths[1], "GOPROXY=off", "GOFLAGS=-mod=mod"}
 }
 
 var readmeCommand = regexp.MustCompile(`(?m)^    (carrel .*)$`)
@@ -87,6 +99,9 @@ func TestCommandsOfTheReadmeRun(t *testing.T) {
 		}, true},
 		"by command line": {"./carrel memory ls", []string{
 			"version 1 is active", "A2", "You are a mean assistant", `ended: memory "42"`,
+		}, false},
+		"with code": {"./carrel new hello", []string{
+			"hello is a go plugin now", "version 1 is active", `"greeting":"Hello, Ada!"`, "A2", "info  com.example.Hello.welcome",
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
