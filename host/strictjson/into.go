@@ -19,13 +19,13 @@ import (
 // any, and for json.Number, numbers keep the text that was sent. dst is
 // undefined after an error.
 //
-// Its error is a *carrel.Error: malformed_json as of Value, or bad_request
-// for a member that dst does not know or a value of another type, with the
-// JSON pointer in the one fault.
+// Its error is a *carrel.Error: malformed_json or limit_exceeded as of Value, or
+// bad_request for a member that dst does not know or a value of another type,
+// with the JSON pointer in the one fault.
 func Into(b []byte, dst any, depth int) error {
 	const op = "strictjson.Into"
-	// The first pass judges what the second has no options for: depth and
-	// numbers, also in members that dst takes as raw bytes.
+	// The first pass judges what the second has no options for: depth, the
+	// count of values and numbers, also in members that dst takes as raw bytes.
 	if _, err := Value(b, depth); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func Into(b []byte, dst any, depth int) error {
 		jsontext.AllowInvalidUTF8(false),
 		json.WithUnmarshalers(json.JoinUnmarshalers(
 			json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) (err error) {
-				*v, err = readValue(d, DefaultDepth)
+				*v, err = newReader(d, DefaultValues).value(depth)
 				return err
 			}),
 			json.UnmarshalFromFunc(intoNumber),

@@ -4,7 +4,8 @@
 // numbers that a big-number library would choke on.
 //
 // All functions are safe for concurrent use and keep nothing of their input.
-// The caller bounds the input's size; memory used is proportional to it.
+// The caller bounds the input's size. Go values are larger than their JSON, two
+// bytes of [] become forty, so the number of values is bounded too.
 package strictjson
 
 import (
@@ -25,6 +26,18 @@ import (
 // where the caller has no reason for another bound.
 const DefaultDepth = 64
 
+// DefaultValues is how many JSON values one document may hold where the caller
+// has no reason for another bound: objects, arrays and what is in them, names
+// not counted. Reading them takes 30 MB at most, the text of strings aside. It
+// is the limit jsonValues.
+const DefaultValues = 100_000
+
+// Bounds are what a document may grow to.
+type Bounds struct {
+	Depth  int // objects and arrays that are nested in one another
+	Values int // JSON values; 0 = DefaultValues
+}
+
 // MaxDigits and MaxExponent bound numbers: exact arithmetic on 1e1000000000
 // would take all memory, and no float64 is outside of them.
 const (
@@ -34,17 +47,24 @@ const (
 
 // Value decodes one JSON value: nil, bool, string, json.Number, []any and
 // map[string]any. Numbers keep the text that was sent. At most depth objects
-// and arrays may be nested. The caller owns the result.
+// and arrays may be nested, and DefaultValues values be in it. The caller owns
+// the result.
 //
-// Its error is a *carrel.Error with code malformed_json; the message has the
-// byte offset, the one fault the JSON pointer.
+// Its error is a *carrel.Error with code malformed_json, or limit_exceeded
+// (jsonValues) for too many values; the message has the byte offset, the one
+// fault the JSON pointer.
 func Value(b []byte, depth int) (any, error) {
-	d := newDecoder(bytes.NewReader(b))
-	v, err := readValue(d, depth)
+	return ValueWithin(b, Bounds{Depth: depth})
+}
+
+// ValueWithin is Value within other bounds.
+func ValueWithin(b []byte, bounds Bounds) (any, error) {
+	r := newReader(newDecoder(bytes.NewReader(b)), bounds.Values)
+	v, err := r.value(bounds.Depth)
 	if err != nil {
 		return nil, asError("strictjson.Value", err)
 	}
-	if err := atEnd(d); err != nil {
+	if err := atEnd(r.d); err != nil {
 		return nil, asError("strictjson.Value", err)
 	}
 	return v, nil
@@ -88,11 +108,30 @@ func newDecoder(r io.Reader) *jsontext.Decoder {
 	return jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false))
 }
 
-// readValue reads the next value; depth is what is left of the nesting.
-func readValue(d *jsontext.Decoder, depth int) (any, error) {
+// reader reads values until there are too many.
+type reader struct {
+	d          *jsontext.Decoder
+	left, most int // values
+}
+
+func newReader(d *jsontext.Decoder, values int) *reader {
+	if values == 0 {
+		values = DefaultValues
+	}
+	return &reader{d, values, values}
+}
+
+// value reads the next value; depth is what is left of the nesting.
+func (r *reader) value(depth int) (any, error) {
+	d := r.d
 	t, err := d.ReadToken()
 	if err != nil {
 		return nil, err
+	}
+	if r.left--; r.left < 0 {
+		e := refusal(d, fmt.Sprintf("it has more than %d values (limit jsonValues); send fewer at once", r.most))
+		e.limit = "jsonValues"
+		return nil, e
 	}
 	switch t.Kind() { //nolint:exhaustive // what begins and ends objects and arrays is below
 	case 'n':
@@ -115,7 +154,7 @@ func readValue(d *jsontext.Decoder, depth int) (any, error) {
 	if t.Kind() == '[' {
 		list := []any{}
 		for d.PeekKind() != ']' {
-			v, err := readValue(d, depth-1)
+			v, err := r.value(depth - 1)
 			if err != nil {
 				return nil, err
 			}
@@ -131,7 +170,7 @@ func readValue(d *jsontext.Decoder, depth int) (any, error) {
 			return nil, err
 		}
 		key := name.String()
-		v, err := readValue(d, depth-1)
+		v, err := r.value(depth - 1)
 		if err != nil {
 			return nil, err
 		}
@@ -185,17 +224,24 @@ type refused struct {
 	pointer string
 	offset  int64
 	message string
+	limit   string // the bound that was exceeded, or empty
 }
 
 func (r *refused) Error() string { return r.message }
 
-func refusal(d *jsontext.Decoder, message string) error {
+func refusal(d *jsontext.Decoder, message string) *refused {
 	return &refused{pointer: string(d.StackPointer()), offset: d.InputOffset(), message: message}
 }
 
 func asError(op string, err error) error {
 	if r, ok := errors.AsType[*refused](err); ok {
-		return failure(op, abi.MalformedJSON, r.pointer, fmt.Sprintf("%s (byte %d)", r.message, r.offset))
+		message := fmt.Sprintf("%s (byte %d)", r.message, r.offset)
+		if r.limit == "" {
+			return failure(op, abi.MalformedJSON, r.pointer, message)
+		}
+		e := failure(op, abi.LimitExceeded, r.pointer, message)
+		e.Limit, e.Msg = r.limit, "the JSON is too large: "+message
+		return e
 	}
 	s, ok := errors.AsType[*jsontext.SyntacticError](err)
 	switch {
@@ -214,7 +260,7 @@ func asError(op string, err error) error {
 
 // failure makes an error with one fault. Pointers repeat names of the input,
 // so an overlong one is left out.
-func failure(op string, code abi.Code, pointer, message string) error {
+func failure(op string, code abi.Code, pointer, message string) *carrel.Error {
 	const mostPointer = 1024
 	if len(pointer) > mostPointer {
 		pointer = ""

@@ -3,7 +3,9 @@ package strictjson_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -91,6 +93,112 @@ func wantFault(t *testing.T, err error, code abi.Code, pointer, message string) 
 	}
 }
 
+// count counts values as Bounds.Values does.
+func count(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			n += count(e)
+		}
+	case map[string]any:
+		for _, e := range v {
+			n += count(e)
+		}
+	}
+	return n
+}
+
+func repeated(s string, n int) string { return "[" + strings.Repeat(s+",", n-1) + s + "]" }
+
+// members is an object of n members.
+func members(n int, value string) string {
+	parts := make([]string, n)
+	for i := range parts {
+		parts[i] = fmt.Sprintf(`"%d":%s`, i, value)
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+func TestTheCountOfValuesIsBounded(t *testing.T) {
+	const most = strictjson.DefaultValues
+	for name, tc := range map[string]struct {
+		accepted, refused, pointer string
+	}{
+		"scalars":                {repeated("1", most-1), repeated("1", most), "/99999"},
+		"empty arrays":           {repeated("[]", most-1), repeated("[]", most), "/99999"},
+		"arrays in one another":  {repeated("[[0]]", most/3), repeated("[[0]]", most/3+1), "/33333"},
+		"members, without names": {members(most-1, "1"), members(most, "1"), "/99999"},
+		"objects of one member":  {repeated(`{"a":null}`, most/2-1), repeated(`{"a":null}`, most/2), "/49999/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := strictjson.Value([]byte(tc.accepted), 5)
+			if err != nil || count(v) > most {
+				t.Errorf("got %d values, %v", count(v), err)
+			}
+			for _, decode := range []func(string) error{
+				func(s string) error { _, err := strictjson.Value([]byte(s), 5); return err },
+				func(s string) error { var dst json.RawMessage; return strictjson.Into([]byte(s), &dst, 5) },
+				func(s string) error { var dst any; return strictjson.Into([]byte(s), &dst, 5) },
+			} {
+				err := decode(tc.refused)
+				wantFault(t, err, abi.LimitExceeded, tc.pointer, "more than 100000 values (limit jsonValues)")
+				if e, ok := errors.AsType[*carrel.Error](err); !ok || e.Limit != "jsonValues" || !strings.Contains(e.Msg, "jsonValues") {
+					t.Errorf("got %v", err)
+				}
+				if err := decode(tc.accepted); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func TestCallersChooseOtherBounds(t *testing.T) {
+	bounds := strictjson.Bounds{Depth: 2, Values: 3}
+	for in, code := range map[string]abi.Code{
+		`[1,2]`:            abi.OK,
+		`{"a":{"b":1}}`:    abi.OK,
+		`[1,2,3]`:          abi.LimitExceeded,
+		`{"a":1,"b":[2]}`:  abi.LimitExceeded,
+		`[[[]]]`:           abi.MalformedJSON,
+		repeated("1", 1e6): abi.LimitExceeded,
+	} {
+		if _, err := strictjson.ValueWithin([]byte(in), bounds); carrel.CodeOf(err) != code {
+			t.Errorf("%.20s: want %v, got %v", in, code, err)
+		}
+	}
+	if _, err := strictjson.ValueWithin([]byte(repeated("1", 1e6)), strictjson.Bounds{Depth: 1, Values: 1e6 + 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADocumentTakesLittleMemory(t *testing.T) {
+	const most = 32 << 20 // garbage included
+	for name, unit := range map[string]string{
+		"empty arrays":            "[]",
+		"empty objects":           "{}",
+		"arrays in one another":   "[[[[0]]]]",
+		"objects of one member":   `{"a":0}`,
+		"objects of nine members": `{"a":0,"b":0,"c":0,"d":0,"e":0,"f":0,"g":0,"h":0,"i":0}`,
+		"objects in one another":  `{"a":{"a":{"a":{}}}}`,
+		"numbers":                 "0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw := []byte(repeated(unit, 1<<20/(len(unit)+1)))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _ = strictjson.Value(raw, strictjson.DefaultDepth)
+			runtime.ReadMemStats(&after)
+			n := after.TotalAlloc - before.TotalAlloc
+			if n > most {
+				t.Errorf("decoding %d bytes took %d bytes of memory, want at most %d", len(raw), n, most)
+			}
+			t.Logf("%d", n)
+		})
+	}
+}
+
 func TestObjectRefusesWhatIsNoObject(t *testing.T) {
 	if o, err := strictjson.Object([]byte(`{"a":1}`), 3); err != nil || len(o) != 1 {
 		t.Fatalf("got %v, %v", o, err)
@@ -162,13 +270,16 @@ func FuzzValue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := strictjson.Value(b, 8)
 		if err != nil {
-			if carrel.CodeOf(err) != abi.MalformedJSON {
-				t.Fatalf("want malformed_json, got %v", err)
+			if code := carrel.CodeOf(err); code != abi.MalformedJSON && code != abi.LimitExceeded {
+				t.Fatalf("want malformed_json or limit_exceeded, got %v", err)
 			}
 			return
 		}
 		if !json.Valid(b) {
 			t.Fatalf("%q was accepted", b)
+		}
+		if n := count(v); n > strictjson.DefaultValues {
+			t.Fatalf("%d values were accepted", n)
 		}
 		again, err := json.Marshal(v)
 		if err != nil {
