@@ -35,7 +35,7 @@ type Report struct {
 
 // Admit decides on an uploaded module, without keeping the bytes. What is
 // wrong with the module is invalid_module, unknown_import, invalid_manifest,
-// default_id_leak or limit_exceeded.
+// default_id_leak or limit_exceeded. If ctx ends it returns ctx's error.
 type Admit func(ctx context.Context, wasm []byte) (Admission, error)
 
 // NewAdmit returns the admission of a host: modules of custom sections only
@@ -61,7 +61,7 @@ func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
 			return Admission{}, carrel.Fail("plugins.Admit", abi.InvalidModule,
 				"the module has no custom section `"+abi.ManifestSection+"`; `carrel build` and `carrel pack` add it, or send the manifest along as the part `manifest`")
 		}
-		manifest, err := ParseManifest(raw, known)
+		manifest, _, err := parseManifest(ctx, raw, known)
 		if err != nil {
 			return Admission{}, err
 		}

@@ -86,14 +86,14 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 		// Not wrapped: its code would be shown as the caller's fault.
 		return fmt.Errorf("stored version %d of %s: %v", v.N, v.Plugin, err) //nolint:errorlint // see above
 	}
-	manifest, err := ParseManifest(v.Manifest, Known{})
+	manifest, schemas, err := parseManifest(ctx, v.Manifest, Known{})
 	if err != nil {
 		return nil, stored(err)
 	}
 	l := &Loaded{Version: v, Manifest: manifest, methods: map[qualified]*Method{}, refs: 1}
 	for _, s := range manifest.Services {
 		for _, spec := range s.Methods {
-			m, err := loadMethod(s, spec)
+			m, err := loadMethod(s, spec, schemas)
 			if err != nil {
 				return nil, stored(err)
 			}
@@ -124,16 +124,14 @@ func memoryMiB(m abi.Manifest) int {
 	return abi.DefaultMemoryMiB
 }
 
-func loadMethod(s abi.Service, spec abi.Method) (*Method, error) {
-	m := &Method{Service: carrel.ServiceName(s.Name), Scope: carrel.Scope(s.Scope), Spec: spec}
-	var err error
-	if m.Params, err = schema.Compile(spec.Params); err != nil {
-		return nil, err
+// loadMethod makes a method ready, with the schemas of parseManifest.
+func loadMethod(s abi.Service, spec abi.Method, schemas map[string]*schema.Schema) (*Method, error) {
+	m := &Method{
+		Service: carrel.ServiceName(s.Name), Scope: carrel.Scope(s.Scope), Spec: spec,
+		Params: schemas[string(spec.Params)],
 	}
 	if !IsText(spec.Output) {
-		if m.Output, err = schema.Compile(spec.Output); err != nil {
-			return nil, err
-		}
+		m.Output = schemas[string(spec.Output)]
 	}
 	if spec.Kind != abi.KindChat {
 		return m, nil
@@ -142,6 +140,7 @@ func loadMethod(s abi.Service, spec abi.Method) (*Method, error) {
 	if system == "" {
 		system = s.SystemMessage
 	}
+	var err error
 	if m.System, err = optionalTemplate(system); err != nil {
 		return nil, err
 	}

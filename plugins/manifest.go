@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/schema"
 	"github.com/carrelhost/carrel/host/strictjson"
 )
 
@@ -33,13 +35,22 @@ const manifestDepth = 40
 //
 // Its error is a *carrel.Error. invalid_manifest has every fault in Faults
 // (100 at most, then one that counts the rest), each with its JSON pointer and
-// a remedy. A manifest over abi.MaxManifestBytes is limit_exceeded.
+// a remedy. A manifest over abi.MaxManifestBytes, or of more JSON values than
+// strictjson.DefaultValues, is limit_exceeded.
 // default_id_leak is returned only for a manifest without other faults, and
 // then the manifest is returned complete beside it: tools may only warn.
 func ParseManifest(raw []byte, known Known) (abi.Manifest, error) {
+	m, _, err := parseManifest(context.Background(), raw, known)
+	return m, err
+}
+
+// parseManifest is ParseManifest, with the compiled schemas by the bytes of
+// Method.Params and Method.Output; that of text is not among them. It returns
+// ctx's error if ctx ends.
+func parseManifest(ctx context.Context, raw []byte, known Known) (abi.Manifest, map[string]*schema.Schema, error) {
 	const op = "plugins.ParseManifest"
 	if len(raw) > abi.MaxManifestBytes {
-		return abi.Manifest{}, carrel.FailLimit(op, abi.LimitExceeded, "manifestBytes", fmt.Sprintf(
+		return abi.Manifest{}, nil, carrel.FailLimit(op, abi.LimitExceeded, "manifestBytes", fmt.Sprintf(
 			"the manifest is %d bytes, at most %d are allowed (limit manifestBytes); shorten descriptions and templates",
 			len(raw), abi.MaxManifestBytes))
 	}
@@ -47,17 +58,23 @@ func ParseManifest(raw []byte, known Known) (abi.Manifest, error) {
 	if err != nil {
 		e, ok := errors.AsType[*carrel.Error](err)
 		if !ok {
-			return abi.Manifest{}, fmt.Errorf("%s: %w", op, err)
+			return abi.Manifest{}, nil, fmt.Errorf("%s: %w", op, err)
 		}
-		return abi.Manifest{}, &carrel.Error{Op: op, Code: abi.InvalidManifest, Err: err, Faults: e.Faults,
-			Msg: "the manifest is " + e.Msg}
+		failed := &carrel.Error{Op: op, Code: abi.InvalidManifest, Err: err, Faults: e.Faults, Msg: "the manifest is " + e.Msg}
+		if e.Limit != "" {
+			failed.Code, failed.Limit, failed.Msg = abi.LimitExceeded, e.Limit, "the manifest cannot be read: "+e.Msg
+		}
+		return abi.Manifest{}, nil, failed
 	}
-	c := &checker{known: known, layout: layoutOf(raw)}
-	m := c.manifest(tree)
+	c := &checker{known: known, layout: layoutOf(raw), schemas: map[string]*schema.Schema{}}
+	m := c.manifest(ctx, tree)
+	if err := ctx.Err(); err != nil {
+		return abi.Manifest{}, nil, fmt.Errorf("%s: %w", op, err)
+	}
 	if err := c.err(op, "the manifest"); err != nil {
-		return abi.Manifest{}, err
+		return abi.Manifest{}, nil, err
 	}
-	return m, leak(op, m)
+	return m, c.schemas, leak(op, m)
 }
 
 // EncodeManifest returns the canonical JSON of a complete manifest: every
@@ -80,7 +97,7 @@ func EncodeManifest(m abi.Manifest) ([]byte, error) {
 }
 
 // manifest reads the root.
-func (c *checker) manifest(v any) abi.Manifest {
+func (c *checker) manifest(ctx context.Context, v any) abi.Manifest {
 	var m abi.Manifest
 	o, ok := c.object(v, "", levelPlugin)
 	if !ok {
@@ -98,7 +115,7 @@ func (c *checker) manifest(v any) abi.Manifest {
 		c.fault("/version", "the version is empty; write one, such as \"1.0.0\"")
 	}
 	m.Description, _ = o.text("description", abi.MaxDescriptionBytes)
-	m.Services = c.services(o)
+	m.Services = c.services(ctx, o)
 	m.DefaultMemoryID = c.defaultMemoryID(o)
 	m.AllowDefaultIDLeak, _ = o.boolean("allowDefaultIdLeak")
 	m.MemoryNamespace = c.memoryNamespace(o)

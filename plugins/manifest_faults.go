@@ -14,6 +14,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/schema"
 )
 
 // maxFaults bounds the faults in one error; one more says how many there are.
@@ -24,6 +25,24 @@ type checker struct {
 	known  Known
 	layout layout
 	faults []carrel.Fault
+	set    schema.Set
+	// schemas are those that compiled, by their JSON: methods often have the
+	// same, which is compiled and counted once.
+	schemas map[string]*schema.Schema
+}
+
+// compile compiles a schema of the manifest or reports its faults.
+func (c *checker) compile(at string, raw []byte) bool {
+	if _, done := c.schemas[string(raw)]; done {
+		return true
+	}
+	s, err := c.set.Compile(raw)
+	if err != nil {
+		c.schemaFaults(at, err)
+		return false
+	}
+	c.schemas[string(raw)] = s
+	return true
 }
 
 func (c *checker) fault(at, format string, args ...any) {

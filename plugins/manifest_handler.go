@@ -6,7 +6,6 @@ import (
 	"unicode"
 
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/host/schema"
 )
 
 // textOutput is the output schema of a method that returns text. Any other
@@ -30,11 +29,9 @@ func (c *checker) handler(o object, m *abi.Method) {
 	}
 	at := o.at + "/output"
 	raw := c.layout.compact(at)
-	if _, err := schema.Compile(raw); err != nil {
-		c.schemaFaults(at, err)
-		return
+	if c.compile(at, raw) {
+		m.Output = raw
 	}
-	m.Output = raw
 }
 
 func isTextOutput(v any) bool {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/host/schema"
 )
 
 // params is what a manifest has to know of a method's params schema.
@@ -20,14 +19,14 @@ type params struct {
 
 // params reads a method's params schema into m.
 func (c *checker) params(o object, m *abi.Method) params {
+	at := o.at + "/params"
 	v, ok := o.members["params"]
 	if !ok {
-		return params{known: true}
+		// The default is compiled too: it counts when it is written out.
+		return params{known: c.compile(at, m.Params)}
 	}
-	at := o.at + "/params"
 	raw := c.layout.compact(at)
-	if _, err := schema.Compile(raw); err != nil {
-		c.schemaFaults(at, err)
+	if !c.compile(at, raw) {
 		return params{}
 	}
 	m.Params = raw

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 	"github.com/carrelhost/carrel/host/prompt"
 )
 
-func (c *checker) services(o object) []abi.Service {
+func (c *checker) services(ctx context.Context, o object) []abi.Service {
 	list, ok := o.list("services", abi.MaxServices)
 	if !ok || len(list) == 0 {
 		return nil
@@ -19,7 +20,7 @@ func (c *checker) services(o object) []abi.Service {
 	seen := map[string]bool{}
 	for i, v := range list {
 		at := fmt.Sprintf("/services/%d", i)
-		s := c.service(v, at)
+		s := c.service(ctx, v, at)
 		if s.Name != "" && seen[s.Name] {
 			c.fault(at+"/name", "another service of this plugin is named %s; rename one", quote(s.Name))
 		}
@@ -29,7 +30,9 @@ func (c *checker) services(o object) []abi.Service {
 	return out
 }
 
-func (c *checker) service(v any, at string) abi.Service {
+// service reads one service. It stops between methods, whose schemas take most
+// of the time, when ctx ends; the caller asks ctx.
+func (c *checker) service(ctx context.Context, v any, at string) abi.Service {
 	s := abi.Service{Scope: abi.ScopeRequest, Methods: []abi.Method{}}
 	o, ok := c.object(v, at, levelService)
 	if !ok {
@@ -53,6 +56,9 @@ func (c *checker) service(v any, at string) abi.Service {
 	}
 	seen := map[string]bool{}
 	for i, v := range list {
+		if ctx.Err() != nil {
+			return s
+		}
 		at := fmt.Sprintf("%s/methods/%d", at, i)
 		m := c.method(v, at, system)
 		if m.Name != "" && seen[m.Name] {

@@ -21,6 +21,7 @@ type graph struct {
 	nodes    map[string]*node // by JSON pointer
 	anchors  map[string]*node
 	patterns patterns
+	meter    *meter
 	faults   []carrel.Fault
 }
 
@@ -48,8 +49,11 @@ const (
 	done
 )
 
-func newGraph() *graph {
-	return &graph{nodes: map[string]*node{}, anchors: map[string]*node{}, patterns: patterns{known: map[string]*pattern{}}}
+func newGraph(m *meter) *graph {
+	return &graph{
+		nodes: map[string]*node{}, anchors: map[string]*node{}, meter: m,
+		patterns: patterns{known: map[string]*pattern{}, meter: m},
+	}
 }
 
 func (g *graph) fault(at, format string, args ...any) {
@@ -119,18 +123,51 @@ func (g *graph) schema(v any, at string) *node {
 	return n
 }
 
+// add counts a subschema; it returns nil if there are too many.
 func (g *graph) add(n *node) *node {
-	if len(g.nodes) == MaxWeight {
-		g.fault(n.at, "the schema has more than %d subschemas; simplify it", MaxWeight)
+	if g.spend(n.at, Cost{Subschemas: 1, PointerBytes: len(n.at)}) {
+		g.nodes[n.at] = n
+		return n
 	}
-	if len(g.nodes) >= MaxWeight {
-		return nil
+	return nil
+}
+
+// spend takes from the bounds on compiling. After it said no, no more is read.
+func (g *graph) spend(at string, c Cost) bool {
+	if g.meter.over != "" {
+		return false
 	}
-	g.nodes[n.at] = n
-	return n
+	if over := g.meter.spend(c); over != "" {
+		g.fault(shortPointer(at), "%s", over)
+		return false
+	}
+	return true
+}
+
+// named reports names that are too long; the pointers of all that is below
+// would repeat them.
+func (g *graph) named(at, name string) bool {
+	if len(name) <= MaxNameBytes {
+		return true
+	}
+	g.fault(shortPointer(at), "a name here is %d bytes long, at most %d are allowed (limit schemaNameBytes); shorten it", len(name), MaxNameBytes)
+	g.meter.exceeded("schemaNameBytes")
+	return false
+}
+
+// shortPointer leaves out of a fault what would only burden it.
+func shortPointer(at string) string {
+	const most = 1024
+	if len(at) > most {
+		return ""
+	}
+	return at
 }
 
 func (g *graph) keyword(n *node, name string, v any) {
+	if !g.named(n.at, name) || !g.spend(n.at, Cost{PointerBytes: len(n.at) + len("/") + len(name)}) {
+		return
+	}
 	at := pointer(n.at, name)
 	switch name {
 	case "$schema":
@@ -167,6 +204,9 @@ func (g *graph) keyword(n *node, name string, v any) {
 		n.everyChild = append(n.everyChild, g.mapped(v, at)...)
 		object, _ := v.(map[string]any)
 		for _, expression := range slices.Sorted(maps.Keys(object)) {
+			if len(expression) > MaxNameBytes {
+				continue // reported by mapped
+			}
 			n.self.perByte = plus(n.self.perByte, g.pattern(expression, pointer(at, expression)))
 		}
 	case "additionalProperties", "unevaluatedProperties", "propertyNames", "items", "contains", "unevaluatedItems":
@@ -231,9 +271,12 @@ func comparison(v any) int64 {
 }
 
 func (g *graph) pattern(expression, at string) int64 {
+	if g.meter.over != "" {
+		return 0
+	}
 	size, err := g.patterns.measure(expression)
 	if err != nil {
-		g.fault(at, "%v", err)
+		g.fault(shortPointer(at), "%v", err)
 	}
 	return size
 }
@@ -252,6 +295,9 @@ func (g *graph) list(v any, at string) []*node {
 	}
 	var out []*node
 	for i, e := range list {
+		if g.meter.over != "" {
+			break
+		}
 		out = append(out, g.one(e, pointer(at, strconv.Itoa(i)))...)
 	}
 	return out
@@ -264,6 +310,12 @@ func (g *graph) mapped(v any, at string) []*node {
 	}
 	var out []*node
 	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if g.meter.over != "" {
+			break
+		}
+		if !g.named(at, name) {
+			continue
+		}
 		out = append(out, g.one(object[name], pointer(at, name))...)
 	}
 	return out

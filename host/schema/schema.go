@@ -14,17 +14,19 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/host/strictjson"
 )
 
 // The bounds of schemas. The first ones make a schema invalid.
 const (
 	// MaxDepth is how deep a schema's JSON may be nested.
 	MaxDepth = 32
-	// MaxWeight bounds the subschemas of a schema and its patterns' program
-	// sizes; after every $ref is replaced by what it names, it bounds those
-	// that one value of the params can meet.
+	// MaxWeight bounds the program sizes of a schema's patterns, and the
+	// subschemas that one value of the params can meet after every $ref is
+	// replaced by what it names.
 	MaxWeight = 5000
+	// MaxNameBytes bounds the names of keywords and of subschemas. It is the
+	// limit schemaNameBytes.
+	MaxNameBytes = 256
 	// MaxPatternBytes bounds one regular expression.
 	MaxPatternBytes = 1024
 	// MaxWork bounds a validation's time, in units of about ten nanoseconds:
@@ -49,54 +51,6 @@ type Schema struct {
 	compiled *jsonschema.Schema
 	negated  *jsonschema.Schema // "not" of it: validates without collecting errors
 	weight   weight
-}
-
-// Compile reads a schema. $ref may only point into the schema itself and must
-// not be recursive; $schema, if it is there, must name draft 2020-12; $id and
-// dynamic references are not supported. "format" is a remark, not a check.
-//
-// Its error is a *carrel.Error with code invalid_manifest; the faults'
-// pointers begin at the schema's root.
-func Compile(raw []byte) (*Schema, error) {
-	if len(raw) > abi.MaxSchemaBytes {
-		return nil, invalid(carrel.Fault{Message: fmt.Sprintf(
-			"the schema is %d bytes, at most %d are allowed; shorten it", len(raw), abi.MaxSchemaBytes)})
-	}
-	doc, err := strictjson.Value(raw, MaxDepth)
-	if err != nil {
-		e, ok := errors.AsType[*carrel.Error](err)
-		if !ok {
-			return nil, fmt.Errorf("schema.Compile: %w", err)
-		}
-		return nil, invalid(e.Faults...)
-	}
-	g := newGraph()
-	g.read(doc)
-	if len(g.faults) > 0 {
-		return nil, invalid(g.faults...)
-	}
-	w, faults := g.weigh()
-	if len(faults) > 0 {
-		return nil, invalid(faults...)
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(noLoader{})
-	c.UseRegexpEngine(g.regexp)
-	if err := c.AddResource(location, doc); err != nil {
-		return nil, fmt.Errorf("schema.Compile: %w", err)
-	}
-	s := &Schema{weight: w}
-	if s.compiled, err = c.Compile(location); err != nil {
-		return nil, invalid(compileFaults(err)...)
-	}
-	if err := c.AddResource(location+"-not", map[string]any{"not": map[string]any{"$ref": location}}); err != nil {
-		return nil, fmt.Errorf("schema.Compile: %w", err)
-	}
-	if s.negated, err = c.Compile(location + "-not"); err != nil {
-		return nil, fmt.Errorf("schema.Compile: %w", err)
-	}
-	return s, nil
 }
 
 // Validate checks v, a value of strictjson.Value that was decoded from size
@@ -150,12 +104,13 @@ func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("a $ref may only point into the schema itself")
 }
 
-func invalid(faults ...carrel.Fault) error {
+// invalid refuses a schema; limit names the bound that it exceeds, or is empty.
+func invalid(limit string, faults ...carrel.Fault) error {
 	const most = 20
 	if n := len(faults); n > most {
 		faults = append(faults[:most:most], carrel.Fault{Message: fmt.Sprintf("there are %d more faults", n-most)})
 	}
-	return &carrel.Error{Op: "schema.Compile", Code: abi.InvalidManifest, Faults: faults,
+	return &carrel.Error{Op: "schema.Compile", Code: abi.InvalidManifest, Limit: limit, Faults: faults,
 		Msg: "the schema is not acceptable: " + describe(faults[0])}
 }
 
