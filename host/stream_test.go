@@ -287,6 +287,9 @@ func TestAnInvocationIsItsCallersAlone(t *testing.T) {
 		defer env.Model.Hold()()
 		stream := ada.Stream(t.Context(), botMethod, "id", "1", "msg", "U1")
 		id := stream.Next().Response.ID
+		if err := env.Model.Arrived(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
 		for who, other := range map[string]*testenv.Actor{
 			"another tenant": globex, "another key, though the owner's": acme, "another subject": backend.As("bob"), "no subject": backend,
 		} {
@@ -357,6 +360,9 @@ func TestEventsThatNobodyReadsAreKeptForAWhile(t *testing.T) {
 		defer env.Model.Hold()()
 		stream := acme.Stream(t.Context(), botMethod, "id", "1", "msg", "U1")
 		id := stream.Next().Response.ID
+		if err := env.Model.Arrived(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
 		stream.Leave()
 		if err := env.Model.Gone(t.Context(), 1); err != nil {
 			t.Fatal(err)

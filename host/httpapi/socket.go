@@ -84,18 +84,17 @@ func (s *socket) serve(conn *websocket.Conn) {
 	s.conn = conn
 	s.mu.Unlock()
 	conn.SetReadLimit(-1) // the limit has a close code of its own
-	life, end := context.WithCancel(context.Background())
-	defer end()
+	watched, unwatch := context.WithCancel(context.Background())
 	s.hear()
 	var parts sync.WaitGroup
-	parts.Go(func() { s.write(life) })
-	parts.Go(func() { s.watch(life) })
+	parts.Go(s.write)
+	parts.Go(func() { s.watch(watched) })
 	s.send(s.sessionCreated())
-	s.read(life)
+	s.read()
 	close(s.over)
+	unwatch()
 	s.cancelAll("the WebSocket closed")
 	s.pumps.Wait()
-	end()
 	parts.Wait()
 	_ = conn.CloseNow() // it is closed already, unless it broke
 }
@@ -132,9 +131,10 @@ func (s *socket) slowDown() {
 }
 
 // read takes in frames until the connection ends, or is to.
-func (s *socket) read(ctx context.Context) {
+func (s *socket) read() {
 	for {
-		kind, r, err := s.conn.Reader(ctx)
+		// The end of a context would break the connection; it is closed instead.
+		kind, r, err := s.conn.Reader(context.Background())
 		if err != nil {
 			return
 		}
@@ -294,21 +294,21 @@ func (s *socket) watch(ctx context.Context) {
 
 // write sends what is to be sent, and closes the connection if the host has a
 // reason to. A client that does not take a frame in time is cut off.
-func (s *socket) write(ctx context.Context) {
+func (s *socket) write() {
 	defer close(s.mute)
 	for {
 		select {
 		case b := <-s.out:
-			if !s.put(ctx, b) {
+			if !s.put(b) {
 				return
 			}
 		case <-s.bye:
-			s.part(ctx)
+			s.part()
 			return
 		case <-s.over:
 			select {
 			case <-s.bye:
-				s.part(ctx)
+				s.part()
 			default:
 			}
 			return
@@ -317,11 +317,11 @@ func (s *socket) write(ctx context.Context) {
 }
 
 // part sends what waits, then says why the host closes the connection.
-func (s *socket) part(ctx context.Context) {
+func (s *socket) part() {
 	for {
 		select {
 		case b := <-s.out:
-			if !s.put(ctx, b) {
+			if !s.put(b) {
 				return
 			}
 			continue
@@ -335,8 +335,8 @@ func (s *socket) part(ctx context.Context) {
 	_ = s.conn.Close(code, reason) // the client may be gone; it is closed in any case
 }
 
-func (s *socket) put(ctx context.Context, b []byte) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.api.cfg.Limits.WriteTimeout)
+func (s *socket) put(b []byte) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), s.api.cfg.Limits.WriteTimeout)
 	defer cancel()
 	if err := s.conn.Write(ctx, websocket.MessageText, b); err != nil {
 		_ = s.conn.CloseNow() // the error that counts is the other
