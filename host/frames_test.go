@@ -281,9 +281,6 @@ func TestAnAddressOfWebSocketsTakesNothingElse(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme")
 	viewer := env.Key("acme", client.NewKey{Role: "viewer"})
-	good := map[string]string{
-		"Connection": "keep-alive, Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-	}
 	for name, c := range map[string]struct {
 		header, value string
 		status        int
@@ -306,14 +303,14 @@ func TestAnAddressOfWebSocketsTakesNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := acme.In(t)
-			for h, v := range good {
+			for h, v := range upgrading {
 				a = a.With(h, v)
 			}
 			refusal{status: c.status, code: c.code}.check(t, a.With(c.header, c.value).Do(http.MethodGet, "/api/v1/ws", ""))
 		})
 	}
 	a := viewer
-	for h, v := range good {
+	for h, v := range upgrading {
 		a = a.With(h, v)
 	}
 	refusal{status: 403, code: "forbidden"}.check(t, a.Do(http.MethodGet, "/api/v1/ws", ""))

@@ -99,10 +99,8 @@ func TestARequestThatIsWrongIsRefusedBeforeAnyWork(t *testing.T) {
 		"a body under a coding":     {body: good, header: [2]string{"Content-Encoding", "gzip"}, status: 415, code: "unsupported_media_type"},
 		"a query parameter":         {path: botChat + "?stream=true", body: good, status: 400, code: "bad_request", says: []string{`"stream"`}},
 		"a query that is broken":    {path: botChat + "?%zz", body: good, status: 400, code: "bad_request"},
-		"a session":                 {body: good, header: [2]string{"Carrel-Session", "ses_1"}, status: 400, code: "bad_request", says: notYet},
 		"an idempotency key":        {body: good, header: [2]string{"Idempotency-Key", "1"}, status: 400, code: "bad_request", says: notYet},
 		"a wish to be told later":   {body: good, header: [2]string{"Prefer", "wait=1, respond-async"}, status: 400, code: "bad_request", says: notYet},
-		"a wish for a stream":       {body: good, header: [2]string{"Accept", "text/event-stream"}, status: 400, code: "bad_request", says: notYet},
 		"a header to come":          {body: good, header: [2]string{"Carrel-Budget", "1"}, status: 400, code: "bad_request", says: []string{"Carrel-Budget", "not supported"}},
 		"a conflict rule to come":   {body: good, header: [2]string{"Carrel-On-Conflict", "merge"}, status: 400, code: "bad_request", says: []string{"wait, reject"}},
 		"another disconnect rule":   {body: good, header: [2]string{"Carrel-On-Disconnect", "maybe"}, status: 400, code: "bad_request", says: []string{"cancel, continue"}},
@@ -116,7 +114,7 @@ func TestARequestThatIsWrongIsRefusedBeforeAnyWork(t *testing.T) {
 		"a version that is not there": {path: strings.Replace(botChat, "bot", "bot@9", 1), body: good, status: 404, code: "not_found"},
 		"a version of zeros":          {path: strings.Replace(botChat, "bot", "bot@"+strings.Repeat("0", 64), 1), body: good, status: 400, code: "bad_request"},
 		"no plugin's name":            {path: strings.Replace(botChat, "bot", "Bot%2F..", 1), body: good, status: 400, code: "bad_request"},
-		"a route that is not there":   {path: "/api/v1/sessions", body: good, status: 404, code: "not_found"},
+		"a route that is not there":   {path: "/api/v1/responses", body: good, status: 404, code: "not_found"},
 		"a root that is not there":    {path: "/v1/chat/completions", body: good, status: 404, code: "not_found"},
 		"a host of another name":      {body: good, header: [2]string{"Host", "evil.example:8080"}, status: 421, code: "wrong_host"},
 
@@ -163,7 +161,7 @@ func TestAMethodThatAnAddressDoesNotTakeIsToldWhichItTakes(t *testing.T) {
 		if r.who == admin {
 			a = env.Anyone(testenv.AdminKey)
 		}
-		x := things{plugin: "bot", version: "1", key: strings.Repeat("A", 22), tenant: "acme"}
+		x := things{plugin: "bot", version: "1", key: strings.Repeat("A", 22), tenant: "acme", session: "1", invocation: "1"}
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 			if slices.Contains(takes[r.path], method) {
 				continue

@@ -19,6 +19,9 @@ type route struct {
 	who          string              // roles, or open to all, or the administrator
 	body         func(things) string // nil = none
 	kind         string              // of the body; "" = JSON
+
+	// send, if not nil, sends the request where it is no plain one.
+	send func(r route, a *testenv.Actor, x things) testenv.Answer
 }
 
 const (
@@ -27,7 +30,12 @@ const (
 )
 
 // things are what a path or a body names.
-type things struct{ plugin, version, key, tenant, module string }
+type things struct {
+	plugin, version, key, tenant, module, session, invocation string
+
+	release func() // lets the invocation end; nil if it is none
+	finish  func() // releases it and waits for its end; nil if it is none
+}
 
 const methodPath = "/api/v1/plugins/:plugin/services/:service/:method"
 
@@ -59,6 +67,20 @@ var routes = []route{
 	{method: "GET", path: "/api/v1/plugins/:plugin/versions/:version/report", who: "owner publisher viewer"},
 	{method: "GET", path: "/api/v1/plugins/:plugin/versions/:version/module", who: "owner publisher viewer"},
 
+	{method: "GET", path: "/api/v1/plugins/:plugin/log", who: "owner publisher"},
+
+	{method: "GET", path: "/api/v1/invocations/:invocation/events", who: "owner caller", send: sendEvents},
+	{method: "POST", path: "/api/v1/invocations/:invocation/cancel", who: "owner caller"},
+	{method: "POST", path: "/api/v1/sessions", who: "owner caller", body: func(things) string { return `{}` }},
+	{method: "GET", path: "/api/v1/sessions", who: "owner caller"},
+	{method: "GET", path: "/api/v1/sessions/:session", who: "owner caller"},
+	{method: "DELETE", path: "/api/v1/sessions/:session", who: "owner caller"},
+	{method: "POST", path: "/api/v1/ws-tickets", who: "owner caller", body: func(things) string { return `{}` }},
+	{method: "GET", path: "/api/v1/ws", who: "owner caller", send: sendUpgrade},
+
+	{method: "GET", path: "/api/v1/tenant/grants/:plugin", who: "owner"},
+	{method: "PUT", path: "/api/v1/tenant/grants/:plugin", who: "owner", body: func(things) string { return `{"call":["other/*"]}` }},
+
 	{method: "GET", path: "/api/v1/memories", who: "owner caller viewer"},
 	{method: "GET", path: "/api/v1/memories/:key/messages", who: "owner caller viewer"},
 	{method: "DELETE", path: "/api/v1/memories/:key", who: "owner caller"},
@@ -72,11 +94,15 @@ func (r route) namesThings() bool { return strings.Contains(r.path, "/:") && r.w
 // at fills in a path's parameters.
 func (r route) at(x things) string {
 	return strings.NewReplacer(":plugin", x.plugin, ":version", x.version, ":key", x.key, ":tenant", x.tenant,
+		":session", x.session, ":invocation", x.invocation,
 		":service", "com.acme.MyChat", ":method", "chat").Replace(r.path)
 }
 
 // call sends a request of this route.
 func (r route) call(a *testenv.Actor, x things) testenv.Answer {
+	if r.send != nil {
+		return r.send(r, a, x)
+	}
 	body := ""
 	if r.body != nil {
 		body = r.body(x)
@@ -85,6 +111,46 @@ func (r route) call(a *testenv.Actor, x things) testenv.Answer {
 		a = a.With("Content-Type", r.kind)
 	}
 	return a.Do(r.method, r.at(x), body)
+}
+
+// sendEvents reads events, which may end once somebody reads them.
+func sendEvents(r route, a *testenv.Actor, x things) testenv.Answer {
+	return a.Receive(a.Request(r.method, r.at(x)), x.release)
+}
+
+// sendUpgrade opens a WebSocket; that it is open counts as 200.
+func sendUpgrade(r route, a *testenv.Actor, x things) testenv.Answer {
+	for name, value := range upgrading {
+		a = a.With(name, value)
+	}
+	return a.Receive(a.Request(r.method, r.at(x)), nil)
+}
+
+// upgrading are the headers of a WebSocket's handshake.
+var upgrading = map[string]string{
+	"Connection": "keep-alive, Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+
+// begin gives a route that needs one an invocation of user's, which runs until
+// it is released.
+func (r route) begin(t *testing.T, env *testenv.Env, user *testenv.Actor, x things) things {
+	t.Helper()
+	if !strings.Contains(r.path, "/:invocation") {
+		return x
+	}
+	n := len(env.Model.Calls()) + 1
+	x.release = env.Model.Hold()
+	t.Cleanup(x.release)
+	events := user.Stream(t.Context(), x.plugin+"/com.acme.MyChat.chat", "id", "streamed", "msg", "hello")
+	x.invocation = events.Next().Response.ID
+	x.finish = func() {
+		x.release()
+		events.Rest()
+	}
+	if err := env.Model.Arrived(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	return x
 }
 
 // bot is the source of a plugin with a version text of its own.
@@ -110,7 +176,7 @@ func settle(t *testing.T, owner, user *testenv.Actor, plugin string) things {
 	owner.Install(bot(plugin, "two"))
 	user.Chat(plugin+"/com.acme.MyChat.chat", "id", "1", "msg", "hello")
 	x := things{plugin: plugin, version: first.Version.Digest, tenant: owner.Tenant,
-		module: string(testenv.Pack(t, bot(plugin, "three")))}
+		module: string(testenv.Pack(t, bot(plugin, "three"))), session: user.Open(client.NewSession{}).ID}
 	for _, m := range owner.Memories(plugin) {
 		x.key = m.Key
 	}
@@ -150,7 +216,7 @@ func TestEveryRoleMayDoWhatItIsThereForAndNothingElse(t *testing.T) {
 				if role == "caller" {
 					user = a
 				}
-				x := settle(t, owner, user, "bot")
+				x := r.begin(t, env, user, settle(t, owner, user, "bot"))
 				before, calls := snapshot(owner), len(env.Model.Calls())
 				ans := r.call(a, x)
 				if slices.Contains(strings.Fields(r.who), role) {
@@ -164,6 +230,9 @@ func TestEveryRoleMayDoWhatItIsThereForAndNothingElse(t *testing.T) {
 					if after := snapshot(owner); after != before || len(env.Model.Calls()) != calls {
 						t.Errorf("%s was refused to %s, and %s\nbecame %s", role, r, before, after)
 					}
+				}
+				if x.finish != nil {
+					x.finish()
 				}
 				if _, err := owner.Client().DeletePlugin(t.Context(), "bot"); err != nil && ans.Status/100 != 2 {
 					t.Fatal(err)

@@ -16,14 +16,19 @@ func TestAnotherTenantsThingsAnswerLikeThingsThatExistNowhere(t *testing.T) {
 		env := testenv.New(t, cfg)
 		acme, globex := env.Tenant("acme"), env.Tenant("globex")
 		theirs, own := settle(t, acme, acme, "bot-a"), settle(t, globex, globex, "bot-g")
-		nothing := things{plugin: "bot-x", version: strings.Repeat("f", 64), key: strings.Repeat("A", 22)}
+		nothing := things{
+			plugin: "bot-x", version: strings.Repeat("f", 64), key: strings.Repeat("A", 22),
+			session: "ses_00000000-0000-4000-8000-000000000000", invocation: "00000000-0000-7000-8000-000000000000",
+		}
+		running := route{path: "/:invocation"}.begin(t, env, acme, theirs)
+		theirs.invocation = running.invocation
 		before, calls := snapshot(acme), len(env.Model.Calls())
 		for _, r := range routes {
 			if !r.namesThings() {
 				continue
 			}
 			answersAlike(t, globex, r, theirs, nothing)
-			if strings.HasSuffix(r.path, "/:version") || strings.Contains(r.path, "/:version/") || r.method == "PUT" {
+			if strings.HasSuffix(r.path, "/:version") || strings.Contains(r.path, "/:version/") || strings.HasSuffix(r.path, "/active") && r.method == "PUT" {
 				// A version of theirs under a plugin of one's own.
 				answersAlike(t, globex, r,
 					things{plugin: own.plugin, version: theirs.version}, things{plugin: own.plugin, version: nothing.version})
@@ -93,7 +98,7 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme")
 	x := settle(t, acme, acme, "bot")
-	before, calls := snapshot(acme), len(env.Model.Calls())
+	calls := 0
 	stranger := "carrel_" + strings.Repeat("x", 43)
 	bare := env.Anyone("")
 	for _, r := range routes {
@@ -103,6 +108,9 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 			}
 			continue
 		}
+		x := r.begin(t, env, acme, x)
+		before := snapshot(acme)
+		calls = len(env.Model.Calls())
 		right, wrong := acme.Key(), testenv.AdminKey
 		if r.who == admin {
 			right, wrong = wrong, right
@@ -129,9 +137,12 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 				t.Errorf("%s %s: WWW-Authenticate %t", r, what, asks)
 			}
 		}
-	}
-	if after := snapshot(acme); after != before || len(env.Model.Calls()) != calls {
-		t.Errorf("acme had %s\nand has %s", before, after)
+		if after := snapshot(acme); after != before || len(env.Model.Calls()) != calls {
+			t.Errorf("%s: acme had %s\nand has %s", r, before, after)
+		}
+		if x.finish != nil {
+			x.finish()
+		}
 	}
 	if tenants, err := env.Admin().Tenants(t.Context(), client.ListOptions{}); err != nil || len(tenants.Data) != 2 {
 		t.Errorf("the tenants are %+v, %v", tenants, err)
@@ -149,8 +160,12 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 			"with the same key twice": env.Anyone(key).With("X-Api-Key", key),
 			"with bearer in small":    bare.With("Authorization", "bearer "+key),
 		} {
+			x := r.begin(t, env, acme, x)
 			if ans := r.call(a, x); ans.Status != http.StatusOK {
 				t.Errorf("%s %s: %d %s", r, what, ans.Status, ans.Body)
+			}
+			if x.finish != nil {
+				x.finish()
 			}
 		}
 	}

@@ -48,6 +48,29 @@ func (a *Actor) Send(r *http.Request) Answer {
 	return Answer{resp.StatusCode, resp.Header, body}
 }
 
+// Receive sends a request of Request's and calls begun, if not nil, once an
+// answer of success has begun. A connection that is handed over is closed again, and
+// answers 200.
+func (a *Actor) Receive(r *http.Request, begun func()) Answer {
+	a.t.Helper()
+	resp, err := noRedirects.Do(r)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // a body that was read, or is not wanted
+	if begun != nil && resp.StatusCode == http.StatusOK {
+		begun()
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return Answer{http.StatusOK, resp.Header, nil}
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	return Answer{resp.StatusCode, resp.Header, body}
+}
+
 // Request makes a request without a body, with the actor's key and headers,
 // for tests that read the answer as it comes.
 func (a *Actor) Request(method, path string) *http.Request {
