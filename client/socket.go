@@ -66,7 +66,7 @@ func (c *Client) Connect(ctx context.Context, o SocketOptions) (*Socket, error) 
 	if o.Origin != "" {
 		h.Set("Origin", o.Origin)
 	}
-	conn, resp, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: c.HTTP, HTTPHeader: h})
+	conn, resp, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: c.HTTP, HTTPHeader: h}) //nolint:bodyclose // the library does
 	if err != nil {
 		if resp != nil && resp.Body != nil && resp.StatusCode >= http.StatusBadRequest {
 			return nil, failure(resp)
@@ -85,7 +85,7 @@ func (c *Client) Connect(ctx context.Context, o SocketOptions) (*Socket, error) 
 		return nil, errors.Join(errors.New("carrel client: the host did not open the session"), err)
 	}
 	s.Session = first.Session
-	go s.read()
+	go s.read() //nolint:gosec // ctx is of the opening alone
 	return s, nil
 }
 

@@ -1,11 +1,13 @@
 package host_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,7 +30,7 @@ type wire struct {
 func plug(t *testing.T, a *testenv.Actor, o *websocket.DialOptions) wire {
 	t.Helper()
 	o.HTTPHeader = a.Request(http.MethodGet, "/api/v1/ws").Header
-	conn, _, err := websocket.Dial(t.Context(), a.Client().Base+"/api/v1/ws", o)
+	conn, _, err := websocket.Dial(t.Context(), a.Client().Base+"/api/v1/ws", o) //nolint:bodyclose // the library does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,6 +277,40 @@ func TestAClientThatDoesNotReadIsCutOffAndTakesItsCallsAlong(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestAClientThatLeavesAFrameHalfSentIsClosedAllTheSame(t *testing.T) {
+	cfg := testenv.Config()
+	cfg.Limits.FrameBytes, cfg.Limits.WriteTimeout = 1000, 100*time.Millisecond
+	env := testenv.New(t, cfg)
+	acme := env.Tenant("acme")
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(env.Addr(), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // the host closes it
+	r := acme.Request(http.MethodGet, "/api/v1/ws")
+	for name, value := range upgrading {
+		r.Header.Set(name, value)
+	}
+	if err := r.Write(conn); err != nil {
+		t.Fatal(err)
+	}
+	// A text frame of 1 TiB, masked, of which 2,000 bytes come.
+	frame := append([]byte{0x81, 0xff, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 2000)...)
+	if _, err := conn.Write(frame); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(4 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
+		t.Error("the connection stays open")
+	}
+	if !bytes.Contains(got, []byte{0x88}) || !bytes.Contains(got, []byte("limits.frameBytes")) {
+		t.Errorf("the host sends %q", got)
+	}
 }
 
 func TestAnAddressOfWebSocketsTakesNothingElse(t *testing.T) {

@@ -98,7 +98,6 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme")
 	x := settle(t, acme, acme, "bot")
-	calls := 0
 	stranger := "carrel_" + strings.Repeat("x", 43)
 	bare := env.Anyone("")
 	for _, r := range routes {
@@ -110,7 +109,7 @@ func TestACredentialOpensOnlyItsOwnDoor(t *testing.T) {
 		}
 		x := r.begin(t, env, acme, x)
 		before := snapshot(acme)
-		calls = len(env.Model.Calls())
+		calls := len(env.Model.Calls())
 		right, wrong := acme.Key(), testenv.AdminKey
 		if r.who == admin {
 			right, wrong = wrong, right

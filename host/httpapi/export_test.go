@@ -1,6 +1,29 @@
 package httpapi
 
-import "github.com/carrelhost/carrel/abi"
+import (
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/carrelhost/carrel/abi"
+)
 
 // Status returns the HTTP status of a code; 0 if it has none.
 func Status(c abi.Code) int { return status[c] }
+
+// Events is a buffer of events without an invocation.
+type Events struct{ b *buffer }
+
+// NewEvents returns an empty buffer.
+func NewEvents() Events { return Events{&buffer{more: make(chan struct{})}} }
+
+// Add adds an event.
+func (e Events) Add(kind, data string, last bool) { e.b.add(event{kind, []byte(data)}, last) }
+
+// Send sends the events as they come, to the last, and reports whether that
+// was sent.
+func (e Events) Send(w http.ResponseWriter, r *http.Request) (bool, error) {
+	a := &API{cfg: Config{Limits: Limits{WriteTimeout: time.Minute}, Now: time.Now}}
+	return a.sendEvents(echo.New().NewContext(r, w), e.b, 0)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ const (
 
 const (
 	pingEvery      = 30 * time.Second
+	closeTimeout   = 5 * time.Second
 	outgoingFrames = 16 // that wait for the client; more wait in their buffers
 )
 
@@ -53,6 +55,7 @@ type socket struct {
 
 	mu       sync.Mutex // guards what follows
 	conn     *websocket.Conn
+	below    net.Conn             // what conn runs over
 	code     websocket.StatusCode // why the host closes it, once bye is closed
 	reason   string
 	draining bool
@@ -79,9 +82,9 @@ func (s *socket) session() carrel.SessionID {
 
 // serve runs the socket to its end. When it returns, nothing of it runs, but
 // for invocations of an attached one that asked to go on.
-func (s *socket) serve(conn *websocket.Conn) {
+func (s *socket) serve(conn *websocket.Conn, below net.Conn) {
 	s.mu.Lock()
-	s.conn = conn
+	s.conn, s.below = conn, below
 	s.mu.Unlock()
 	conn.SetReadLimit(-1) // the limit has a close code of its own
 	watched, unwatch := context.WithCancel(context.Background())
@@ -214,11 +217,10 @@ func (s *socket) closeIfDrained() {
 // cut ends the connection without a word.
 func (s *socket) cut() {
 	s.mu.Lock()
-	conn := s.conn
+	defer s.mu.Unlock()
 	s.closing(websocket.StatusServiceRestart, "the host is shutting down")
-	s.mu.Unlock()
-	if conn != nil {
-		_ = conn.CloseNow() // what is broken is ended, too
+	if s.below != nil {
+		_ = s.below.Close() // what is broken is ended, too
 	}
 }
 
@@ -330,8 +332,12 @@ func (s *socket) part() {
 		break
 	}
 	s.mu.Lock()
-	code, reason := s.code, s.reason
+	code, reason, below := s.code, s.reason, s.below
 	s.mu.Unlock()
+	// Close waits for the rest of a message that was begun, however long.
+	if err := below.SetDeadline(s.api.cfg.Now().Add(min(s.api.cfg.Limits.WriteTimeout, closeTimeout))); err != nil {
+		s.api.cfg.Log.Debug("close deadline not set", "request", s.request, "err", err)
+	}
 	_ = s.conn.Close(code, reason) // the client may be gone; it is closed in any case
 }
 

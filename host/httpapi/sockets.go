@@ -3,8 +3,6 @@ package httpapi
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/carrelhost/carrel"
@@ -83,10 +81,9 @@ func (s *sockets) drain(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	left := slices.Collect(maps.Keys(s.open))
-	s.mu.Unlock()
-	for _, k := range left {
-		go k.cut() // it may wait for a close that is under way
+	for k := range s.open {
+		k.cut()
 	}
+	s.mu.Unlock()
 	<-s.empty
 }

@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
+	"fmt"
+	"net"
 	"net/http"
 	"strings"
 
@@ -77,7 +80,8 @@ func (a *API) openSocket(c echo.Context) error {
 				"evicted", len(closed.Evicted), "pending", closed.Pending)
 		}()
 	}
-	conn, err := websocket.Accept(c.Response(), r, &websocket.AcceptOptions{
+	below := &upgraded{ResponseWriter: c.Response()}
+	conn, err := websocket.Accept(below, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // checkOrigin did
 		OnPingReceived:     s.pinged,
 		OnPongReceived:     func(context.Context, []byte) { s.hear() },
@@ -85,8 +89,25 @@ func (a *API) openSocket(c echo.Context) error {
 	if err != nil {
 		return &carrel.Error{Op: "httpapi.upgrade", Code: abi.BadRequest, Msg: "the WebSocket could not be opened", Err: err}
 	}
-	s.serve(conn)
+	s.serve(conn, below.conn)
 	return nil
+}
+
+// upgraded is an answer that remembers the connection that is taken over from
+// it.
+type upgraded struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements http.Hijacker.
+func (u *upgraded) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, fmt.Errorf("take over the connection: %w", err)
+	}
+	u.conn = conn
+	return conn, buffered, nil
 }
 
 // attachment returns the session that a WebSocket is to be attached to, or "",
