@@ -75,7 +75,7 @@ func TestAClientThatSendsAllOfABodyBeforeItReadsSeesWhyItIsTooLarge(t *testing.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // a body that nobody reads
 	if resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("the status is %s", resp.Status)
 	}
