@@ -9,7 +9,7 @@ import (
 
 // ScopeInstance is one lifetime of one scope.
 type ScopeInstance struct {
-	ID       carrel.ScopeID
+	ID       carrel.ScopeID // never used again: a store that still knows it may refuse it
 	Tenant   carrel.TenantID
 	Scope    carrel.Scope
 	Plugin   carrel.PluginName // application scopes only

@@ -48,7 +48,7 @@ func BenchmarkCloseScope(b *testing.B) {
 						b.Fatal(err)
 					}
 					worst = max(worst, time.Since(begun))
-					done = len(closed) > 0 && must(s.Count("messages"))(b) == 0
+					done = len(closed) > 0 && must(s.Count(ctx, "closings"))(b) == 0
 				}
 				closing += <-closed
 				all += time.Since(start)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	driver "modernc.org/sqlite"
+
+	"github.com/carrelhost/carrel"
 )
 
 // Recent reports whether a version of SQLite is one that Open accepts.
@@ -141,9 +143,33 @@ func (s *Store) Pragma(ctx context.Context, name string, value any) error {
 
 // Count returns how many rows a table has, whether they can still be reached
 // through the store or not.
-func (s *Store) Count(table string) (int, error) {
-	return read(context.Background(), s, "Count", func(ctx context.Context, q *session) (n int, err error) {
+func (s *Store) Count(ctx context.Context, table string) (int, error) {
+	return read(ctx, s, "Count", func(ctx context.Context, q *session) (n int, err error) {
 		err = q.one(ctx, "SELECT count(*) FROM "+table, nil, &n)
 		return n, err
+	})
+}
+
+// NeverAtOnce makes every close of a scope from now on one whose histories are
+// deleted afterwards, however few they are.
+func (s *Store) NeverAtOnce() { s.atOnce = -1 }
+
+// HoldClosing keeps the histories of a scope that closes, and those of scopes
+// that close later, from being deleted until release.
+func (s *Store) HoldClosing(id carrel.ScopeID) (release func()) { return s.emptier.hold(id) }
+
+// LiveQueries are those that look for histories that have not ended.
+var LiveQueries = map[string]string{
+	"a history by its key":                selectHistory + whereKey,
+	"a tenant's histories":                listHistories,
+	"the histories that somebody touched": listTouched,
+	"the histories touched in a scope":    touchedAtOnce,
+}
+
+// Do runs f in the writer.
+func (s *Store) Do(f func()) error {
+	return change(context.Background(), s, "Do", func(context.Context, *session) error {
+		f()
+		return nil
 	})
 }

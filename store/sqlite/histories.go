@@ -11,10 +11,10 @@ import (
 const (
 	historyColumns = `h.generation, h.tenant, h.namespace, h.kind, h.owner, h.memory, h.handle, h.plugin,
 		h.turns, h.messages, h.bytes, h.created_at, h.last_used_at `
-	selectHistory = "SELECT " + historyColumns + "FROM histories h "
+	selectHistory = "SELECT " + historyColumns + "FROM live h "
 	// CROSS keeps SQLite from walking all of a tenant's histories instead of
 	// those that somebody touched.
-	selectTouched = "SELECT " + historyColumns + "FROM touchers t CROSS JOIN histories h ON h.generation = t.generation "
+	selectTouched = "SELECT " + historyColumns + "FROM touchers t CROSS JOIN live h ON h.generation = t.generation "
 )
 
 func scanHistory(row scanner) (h store.History, err error) {
@@ -39,13 +39,16 @@ type state struct {
 
 // current returns sql.ErrNoRows if there is no history.
 func current(ctx context.Context, q *session, k carrel.MemoryKey) (now state, err error) {
-	err = q.one(ctx, "SELECT h.generation, h.handle, h.next_seq, h.turns FROM histories h "+whereKey, keyArgs(k),
+	err = q.one(ctx, "SELECT h.generation, h.handle, h.next_seq, h.turns FROM live h "+whereKey, keyArgs(k),
 		&now.generation, fixed(now.handle[:]), &now.nextSeq, &now.turns)
 	return now, err
 }
 
 // create makes an empty history and returns its generation.
 func create(ctx context.Context, q *session, t store.Touch) (generation int64, err error) {
+	if err := replace(ctx, q, t.Key); err != nil {
+		return 0, err
+	}
 	err = q.one(ctx, "UPDATE meta SET last_generation = last_generation + 1 RETURNING last_generation", nil, &generation)
 	if err != nil {
 		return 0, err
@@ -57,10 +60,7 @@ func create(ctx context.Context, q *session, t store.Touch) (generation int64, e
 	return generation, err
 }
 
-// evict deletes a history with its messages and touchers. Its touches in
-// application scopes go too, or an application that lives for years would
-// gather them; those in shorter scopes stay, so that a history made anew
-// under the same key dies with them.
+// evict deletes a history and reports it.
 func evict(ctx context.Context, q *session, h store.History, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
 	e := carrel.Eviction{
 		Handle:   h.Handle,
@@ -71,13 +71,21 @@ func evict(ctx context.Context, q *session, h store.History, why carrel.Eviction
 		Bytes:    h.Bytes,
 		At:       stored(at),
 	}
+	return e, remove(ctx, q, h)
+}
+
+// remove deletes a history with its messages and touchers. Its touches in
+// application scopes go too, or an application that lives for years would
+// gather them; those in shorter scopes stay, so that a history made anew
+// under the same key dies with them.
+func remove(ctx context.Context, q *session, h store.History) error {
 	_, err := q.exec(ctx, `DELETE FROM touches WHERE handle = ?
 		AND scope IN (SELECT id FROM scopes WHERE tenant = ? AND kind = ?)`, h.Handle[:], h.Key.Tenant, carrel.ScopeApplication)
 	if err != nil {
-		return e, err
+		return err
 	}
 	_, err = q.exec(ctx, "DELETE FROM histories WHERE generation = ?", h.Generation)
-	return e, err
+	return err
 }
 
 // History implements store.Histories.
@@ -98,15 +106,20 @@ func (s *Store) History(ctx context.Context, t carrel.TenantID, handle carrel.Ha
 const whereFiltered = `WHERE h.tenant = ? AND h.generation > ? AND ?3 IN ('', h.plugin)
 	AND substr(CAST(h.memory AS BLOB), 1, length(CAST(?4 AS BLOB))) = CAST(?4 AS BLOB) `
 
+const (
+	listHistories = selectHistory + whereFiltered + "ORDER BY h.generation LIMIT ?5"
+	listTouched   = selectTouched + whereFiltered +
+		"AND t.key_id = ?6 AND t.subject = ?7 AND t.generation > ?2 ORDER BY t.generation LIMIT ?5"
+)
+
 // ListHistories implements store.Histories.
 func (s *Store) ListHistories(ctx context.Context, f store.HistoryFilter) ([]store.History, error) {
 	return read(ctx, s, "sqlite.ListHistories", func(ctx context.Context, q *session) ([]store.History, error) {
 		if f.TouchedBy == nil {
-			return list(ctx, q, scanHistory, selectHistory+whereFiltered+"ORDER BY h.generation LIMIT ?5",
+			return list(ctx, q, scanHistory, listHistories,
 				f.Tenant, f.After, f.Plugin, f.Prefix, atMost(f.Limit))
 		}
-		return list(ctx, q, scanHistory, selectTouched+whereFiltered+
-			"AND t.key_id = ?6 AND t.subject = ?7 AND t.generation > ?2 ORDER BY t.generation LIMIT ?5",
+		return list(ctx, q, scanHistory, listTouched,
 			f.Tenant, f.After, f.Plugin, f.Prefix, atMost(f.Limit), f.TouchedBy.Key, f.TouchedBy.Subject)
 	})
 }

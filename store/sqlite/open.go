@@ -21,13 +21,16 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-// Store implements store.Store. Make one with Open; it has one goroutine,
+// Store implements store.Store. Make one with Open; it has two goroutines,
 // which Close ends.
 type Store struct {
 	secret [32]byte
 	db     *sql.DB // the writer's only connection comes from it
 	writer *writer
 	reader *reader
+
+	emptier *emptier
+	atOnce  int // histories that are deleted in the transaction that closes their scope
 
 	closing   chan struct{} // closed when Close begins: who waits for room gives up
 	closeOnce sync.Once
@@ -68,7 +71,7 @@ func open(ctx context.Context, c Config) (s *Store, err error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	s = &Store{db: db, closing: make(chan struct{})}
+	s = &Store{db: db, closing: make(chan struct{}), atOnce: atOnce}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())
@@ -93,12 +96,22 @@ func open(ctx context.Context, c Config) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.reader.giveBack(q, nil)
+	var left bool // by the last process
+	err = q.one(ctx, "SELECT EXISTS (SELECT 1 FROM closings)", nil, &left)
+	s.reader.giveBack(q, err)
+	if err != nil {
+		return s, err
+	}
 	q = new(session)
 	if err := q.open(ctx, db); err != nil {
 		return s, err
 	}
 	s.writer = newWriter(context.WithoutCancel(ctx), db, q, c.Queue, c.BatchMax)
+	s.emptier = newEmptier()
+	if left {
+		s.emptier.rouse()
+	}
+	go s.empty(context.WithoutCancel(ctx))
 	return s, nil
 }
 
@@ -182,6 +195,9 @@ func (s *Store) Close() error {
 // to close takes the write-ahead log into the database and removes it.
 func (s *Store) release() error {
 	var errs []error
+	if s.emptier != nil {
+		<-s.emptier.stopped
+	}
 	if s.reader != nil {
 		errs = append(errs, s.reader.close())
 	}

@@ -147,7 +147,7 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 			if evicted := must(s.CloseScope(t.Context(), "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
 				t.Errorf("closing the request evicted %d histories, want 4", len(evicted))
 			}
-			if now := schemaOf(t, path); now < 2 {
+			if now := schemaOf(t, path); now < 3 {
 				t.Errorf("its schema is still %d", now)
 			}
 		})

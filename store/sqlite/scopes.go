@@ -1,10 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/carrelhost/carrel"
@@ -116,28 +118,57 @@ func requireScope(ctx context.Context, q *session, op string, si store.ScopeInst
 
 // CloseScope implements store.Scopes.
 func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
-	return write(ctx, s, "sqlite.CloseScope", func(ctx context.Context, q *session) ([]carrel.Eviction, error) {
-		touched, err := list(ctx, q, scanHistory, selectHistory+`JOIN scopes s ON s.tenant = h.tenant
-			JOIN touches t ON t.scope = s.id AND t.handle = h.handle
-			WHERE s.id = ? ORDER BY h.generation`, id)
+	const op = "sqlite.CloseScope"
+	type outcome struct {
+		evictions []carrel.Eviction
+		left      *store.ScopeInstance // not nil: its histories have ended and are still there
+	}
+	defer s.emptier.hold(id)() // lest it be emptied before it is reported
+	out, err := write(ctx, s, op, func(ctx context.Context, q *session) (out outcome, err error) {
+		si, err := first(ctx, q, scanScope, selectScope+"WHERE id = ? AND kind <> ?", id, kindClosed)
+		if errors.Is(err, sql.ErrNoRows) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		touched, err := list(ctx, q, scanHistory, touchedAtOnce, id, si.Tenant, s.atOnce+1)
+		if err != nil {
+			return out, err
+		}
+		if !fits(touched, s.atOnce) {
+			s.emptier.rouse()
+			return outcome{left: &si}, beginClosing(ctx, q, si, why, at)
+		}
+		out.evictions, err = closeAtOnce(ctx, q, id, touched, why, at)
+		return out, err
+	})
+	if err != nil || out.left == nil {
+		return out.evictions, err
+	}
+	return s.report(ctx, op, *out.left, why, at)
+}
+
+// touchedAtOnce is in no order: all of them are wanted, or none.
+const touchedAtOnce = "SELECT " + historyColumns + `FROM touches t CROSS JOIN live h ON h.handle = t.handle
+	WHERE t.scope = ? AND h.tenant = ? LIMIT ?`
+
+func closeAtOnce(ctx context.Context, q *session, id carrel.ScopeID, touched []store.History, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
+	slices.SortFunc(touched, func(a, b store.History) int { return cmp.Compare(a.Generation, b.Generation) })
+	var evictions []carrel.Eviction
+	for _, h := range touched {
+		e, err := evict(ctx, q, h, why, at)
 		if err != nil {
 			return nil, err
 		}
-		var evictions []carrel.Eviction
-		for _, h := range touched {
-			e, err := evict(ctx, q, h, why, at)
-			if err != nil {
-				return nil, err
-			}
-			evictions = append(evictions, e)
-		}
-		// Its touches go with it, and a plugin whose application scope it is
-		// has none from here on.
-		if _, err = q.exec(ctx, "DELETE FROM scopes WHERE id = ?", id); err != nil {
-			return nil, err
-		}
-		return evictions, closeSession(ctx, q, id, why, at, evictions)
-	})
+		evictions = append(evictions, e)
+	}
+	// Its touches go with it, and a plugin whose application scope it is has
+	// none from here on.
+	if _, err := q.exec(ctx, "DELETE FROM scopes WHERE id = ?", id); err != nil {
+		return nil, err
+	}
+	return evictions, closeSession(ctx, q, id, why, at, evictions)
 }
 
 // orphans asks for each kind apart, so that each is found in an index of its

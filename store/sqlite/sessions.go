@@ -22,7 +22,9 @@ const (
 	listOwnSessions = selectSession + `WHERE tenant = ? AND key_id = ? AND subject = ? AND id > ? AND closed_at IS NULL
 		ORDER BY id LIMIT ?`
 	expiredSessions = selectSession + "WHERE expires_at <= ? AND closed_at IS NULL ORDER BY expires_at, id LIMIT ?"
-	forgetSessions  = "DELETE FROM sessions WHERE forget_at <= ? AND closed_at IS NOT NULL"
+	// What is not deleted yet is not kept yet either.
+	keptReport     = "SELECT n, " + reportColumns + "FROM session_evictions WHERE session = ?1 UNION ALL " + closingReport
+	forgetSessions = "DELETE FROM sessions WHERE forget_at <= ? AND closed_at IS NOT NULL"
 )
 
 func scanSession(row scanner) (s store.Session, err error) {
@@ -106,13 +108,8 @@ func (s *Store) Session(ctx context.Context, t carrel.TenantID, id carrel.Sessio
 		if err != nil || found.ClosedAt.IsZero() {
 			return found, missing(op, err)
 		}
-		found.Evicted, err = list(ctx, q, func(row scanner) (carrel.Eviction, error) {
-			e := carrel.Eviction{Key: carrel.MemoryKey{Tenant: found.Tenant}, Reason: found.Reason, At: found.ClosedAt}
-			err := row.Scan(&e.Key.Namespace, &e.Key.Kind, &e.Key.Owner, &e.Key.ID,
-				fixed(e.Handle[:]), &e.Plugin, &e.Messages, &e.Bytes)
-			return e, err
-		}, `SELECT namespace, kind, owner, memory, handle, plugin, messages, bytes
-			FROM session_evictions WHERE session = ? ORDER BY n`, id)
+		scan := scanEvictions(carrel.Eviction{Key: carrel.MemoryKey{Tenant: found.Tenant}, Reason: found.Reason, At: found.ClosedAt})
+		found.Evicted, err = list(ctx, q, scan, keptReport, id, 1)
 		return found, err
 	})
 }
@@ -134,11 +131,17 @@ func (s *Store) UseSession(ctx context.Context, t carrel.TenantID, id carrel.Ses
 	})
 }
 
+// endSession closes a session, and reports whether it was open.
+func endSession(ctx context.Context, q *session, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) (bool, error) {
+	n, err := q.exec(ctx, "UPDATE sessions SET closed_at = ?, reason = ? WHERE id = ? AND closed_at IS NULL", at.UnixMicro(), why, id)
+	return n > 0, err
+}
+
 // closeSession closes the session, if one is open, whose scope instance has
 // just been closed with these evictions.
 func closeSession(ctx context.Context, q *session, id carrel.ScopeID, why carrel.EvictionReason, at time.Time, evictions []carrel.Eviction) error {
-	n, err := q.exec(ctx, "UPDATE sessions SET closed_at = ?, reason = ? WHERE id = ? AND closed_at IS NULL", at.UnixMicro(), why, id)
-	if err != nil || n == 0 {
+	open, err := endSession(ctx, q, id, why, at)
+	if err != nil || !open {
 		return err
 	}
 	for i, e := range evictions {

@@ -162,7 +162,7 @@ func scanMessage(row scanner) (m store.StoredMessage, err error) {
 // View implements store.Histories.
 func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.View, error) {
 	return snapshot(ctx, s, "sqlite.View", func(ctx context.Context, q *session) (v store.View, err error) {
-		err = q.one(ctx, "SELECT h.generation, coalesce(h.system, x'') FROM histories h "+whereKey, keyArgs(k), &v.Generation, &v.System)
+		err = q.one(ctx, "SELECT h.generation, coalesce(h.system, x'') FROM live h "+whereKey, keyArgs(k), &v.Generation, &v.System)
 		if errors.Is(err, sql.ErrNoRows) {
 			return v, nil
 		}
@@ -189,7 +189,7 @@ func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, af
 	const op = "sqlite.Messages"
 	return snapshot(ctx, s, op, func(ctx context.Context, q *session) ([]store.StoredMessage, error) {
 		system := store.StoredMessage{Message: carrel.Message{Role: carrel.RoleSystem}}
-		err := q.one(ctx, "SELECT coalesce(h.system, x''), h.system_at FROM histories h "+whereKey+" AND h.generation = ?",
+		err := q.one(ctx, "SELECT coalesce(h.system, x''), h.system_at FROM live h "+whereKey+" AND h.generation = ?",
 			append(keyArgs(k), generation), &system.Content, instant{&system.At})
 		if err != nil {
 			return nil, missing(op, err)
