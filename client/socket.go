@@ -85,7 +85,7 @@ func (c *Client) Connect(ctx context.Context, o SocketOptions) (*Socket, error) 
 		return nil, errors.Join(errors.New("carrel client: the host did not open the session"), err)
 	}
 	s.Session = first.Session
-	go s.read() //nolint:gosec // ctx is of the opening alone
+	go s.read() //nolint:gosec,contextcheck // ctx is of the opening alone
 	return s, nil
 }
 

@@ -46,10 +46,10 @@ func TestAModuleThatIsRefusedLeavesNothing(t *testing.T) {
 		"a section id that is none": {body: header + section(77, ""), status: 422, code: "invalid_module"},
 		"a section beyond the end":  {body: header + "\x01\xff\xff\xff\xff\x07", says: []string{"cut off"}, status: 422, code: "invalid_module"},
 		"a size without end":        {body: header + "\x01\xff\xff\xff\xff\xff\xff\xff", status: 422, code: "invalid_module"},
-		"code": {
+		"code that says nothing of itself": {
 			body: header + section(1, "\x01"+function) + section(3, "\x01\x00") + section(10, "\x01\x02\x00\x0b") +
 				section(0, vec("carrel.manifest")+"{}"),
-			says: []string{"not supported yet"}, status: 422, code: "invalid_module",
+			status: 422, code: "invalid_manifest", pointers: []string{"/abi", "/name", "/version"},
 		},
 		"imports that no host has": {
 			body: header + section(1, "\x01"+function) + section(2, "\x03"+
@@ -72,7 +72,7 @@ func TestAModuleThatIsRefusedLeavesNothing(t *testing.T) {
 			body: manifest(`{
 				"abi": "carrel/v2", "name": "No Name", "Version": "1",
 				"services": [{"name": "1x", "scope": "forever", "methods": [
-					{"name": "a b", "kind": "handler", "model": "gpt-unknown", "memoryId": "id",
+					{"name": "a b", "kind": "talk", "model": "gpt-unknown", "memoryId": "id",
 					 "params": {"type": "object", "properties": {"msg": {"type": "string"}}, "required": ["msg"]},
 					 "systemMessage": "hi {{who}}", "temperature": 3, "window": {"type": "tokens"}, "tools": []}]}],
 				"defaultMemoryId": {"from": "cookie:x", "priority": 0}}`),
