@@ -253,7 +253,7 @@ func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.Versio
 		if l.Version.N == ref.N {
 			return l, nil
 		}
-		l.Release() //nolint:contextcheck // code closes whatever became of the call
+		l.Release()
 	}
 	v, err := c.Version(ctx, p.tenant, p.name, ref)
 	if err != nil {
@@ -288,7 +288,7 @@ func (c *Catalog) loadedBuild(ctx context.Context, b build) (*Loaded, error) {
 				return mine, r.Err
 			}
 		case <-ctx.Done():
-			c.abandoned.Go(func() { //nolint:contextcheck // code closes whatever became of the call
+			c.abandoned.Go(func() {
 				if <-done; mine != nil {
 					mine.Release()
 				}

@@ -224,7 +224,7 @@ func (v *Invoker) invoke(ctx context.Context, f *frame, args Args) (Result, erro
 	if err != nil {
 		return Result{}, err
 	}
-	defer running.Release() //nolint:contextcheck // code closes whatever became of the call
+	defer running.Release()
 	m, ok := running.Method(f.address.Service, f.address.Method)
 	if !ok {
 		return Result{}, carrel.FailNotFound("invoke.invoke")
