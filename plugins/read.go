@@ -36,7 +36,8 @@ func (c *Catalog) Version(ctx context.Context, t carrel.TenantID, p carrel.Plugi
 }
 
 // ListVersions returns up to limit versions with numbers below before (0 = no
-// bound), newest first. A plugin that does not exist is not_found.
+// bound), newest first, without their manifests and reports. A plugin that
+// does not exist is not_found.
 func (c *Catalog) ListVersions(ctx context.Context, t carrel.TenantID, p carrel.PluginName, before, limit int) ([]store.Version, error) {
 	rows, err := c.cfg.Store.ListVersions(ctx, t, p, before, limit)
 	if err != nil {
