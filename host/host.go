@@ -150,7 +150,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 		return err
 	}
 	h.invoker, err = invoke.New(invoke.Config{
-		Catalog: h.catalog, Scopes: h.scopes, Histories: h.store, Grants: h.store, Models: h.models,
+		Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Grants: h.store, Models: h.models,
 		Log: h.log, PluginLog: h.lines,
 		Limits: invoke.Limits{
 			Timeout: l.Timeout, Invocations: l.Invocations, PerTenant: l.ConcurrentInvocations,
@@ -201,13 +201,13 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error) {
 	l := h.cfg.Limits
 	return httpapi.New(httpapi.Config{
-		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.store, Grants: h.store, PluginLog: h.lines,
+		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Grants: h.store, PluginLog: h.lines,
 		Tenants: h.tenants, Admin: h.admin, Ready: h.health.ready, Version: ver, Log: h.log,
 		Limits: httpapi.Limits{
 			RequestBytes: l.RequestBytes, ModuleBytes: l.ModuleBytes, BodyTimeout: l.BodyTimeout,
 			BodyBytes: l.BodyBytes, Uploads: l.Uploads,
 			WriteTimeout: l.WriteTimeout,
-			EventBytes:   l.EventBytes, EventBuffers: l.EventBuffers, EventsKept: l.EventsKept,
+			EventBytes:   l.EventBytes, EventBytesTotal: l.EventBytesTotal, EventBuffers: l.EventBuffers, EventsKept: l.EventsKept,
 			WebSockets: l.WebSockets, FrameBytes: l.FrameBytes, FramesPerSecond: l.FramesPerSecond,
 			SocketInvocations: l.SocketInvocations, SocketIdle: l.SocketIdle,
 			SocketTickets: l.SocketTickets, TicketTTL: l.TicketTTL,

@@ -25,18 +25,25 @@ services:
   - name: com.acme.Passing
     scope: request
     methods: [{ name: chat }]
+  - name: com.acme.Staying
+    scope: application
+    methods: [{ name: named, memoryId: id }]
 ---
 # com.acme.Sitting
 You sit
 
 # com.acme.Passing
 You pass
+
+# com.acme.Staying
+You stay
 `
 
 const (
 	sitting = "lives/com.acme.Sitting.chat"
 	named   = "lives/com.acme.Sitting.named"
 	passing = "lives/com.acme.Passing.chat"
+	staying = "lives/com.acme.Staying.named"
 	sysSits = "system:You sit"
 	sysPass = "system:You pass"
 )
@@ -106,6 +113,72 @@ func TestASessionThatNobodyUsesEndsByItself(t *testing.T) {
 		}
 		if page, err := acme.Client().Sessions(t.Context(), client.ListOptions{}); err != nil || len(page.Data) > 0 {
 			t.Errorf("open are %+v, %v", page, err)
+		}
+	})
+}
+
+// Each use is the first thing that happens after the session's time has passed:
+// another session, which is as old, tells when that is.
+func TestNobodyUsesWhatASessionTouchedThatEndedByItself(t *testing.T) {
+	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
+		env := testenv.New(t, cfg)
+		acme := env.Tenant("acme")
+		acme.Install(lives)
+		for name, tc := range map[string]struct {
+			session client.NewSession
+			use     func(t *testing.T, key string)
+			left    []string
+		}{
+			"its histories are not listed": {
+				session: client.NewSession{IdleTTL: "1s"},
+				use: func(t *testing.T, _ string) {
+					if got := acme.In(t).Memories("lives"); len(got) > 0 {
+						t.Errorf("listed is %+v", got)
+					}
+				},
+			},
+			"its messages are not read": {
+				session: client.NewSession{MaxTTL: "1s"},
+				use: func(t *testing.T, key string) {
+					if page, err := acme.Client().Messages(t.Context(), key, client.ListOptions{}); testenv.CodeOf(err) != abi.NotFound {
+						t.Errorf("got %+v, %v", page, err)
+					}
+				},
+			},
+			"a turn of another scope does not see them, and stays": {
+				session: client.NewSession{IdleTTL: "1s"},
+				use: func(t *testing.T, _ string) {
+					env.Model.Reply("A2")
+					acme.In(t).Chat(staying, "id", "shared", "msg", "U2")
+					same(t, "the send", env.Model.Send(len(env.Model.Calls())), "system:You stay", "user:U2")
+				},
+				left: []string{"system:You stay", "user:U2", "assistant:A2"},
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				acme := acme.In(t)
+				s := acme.Open(tc.session)
+				acme.With("Carrel-Session", s.ID).Chat(named, "id", "shared", "msg", "U1")
+				all := acme.Memories("lives")
+				if len(all) != 1 || all[0].MemoryID != "shared" || all[0].Messages != 3 {
+					t.Fatalf("before it ended, listed is %+v", all)
+				}
+				witness := acme.Open(tc.session)
+				for {
+					if _, err := acme.Client().Session(t.Context(), witness.ID); testenv.CodeOf(err) == abi.SessionClosed {
+						break
+					}
+				}
+				tc.use(t, all[0].Key)
+				done := acme.Shut(s.ID)
+				if len(done.Evicted) != 1 || done.Evicted[0].Reason != "expired" || done.Evicted[0].Messages != 3 {
+					t.Errorf("its end: %+v", done)
+				}
+				same(t, "left after its end", acme.Stored("lives", "shared"), tc.left...)
+				if len(tc.left) > 0 {
+					acme.End("lives", "shared")
+				}
+			})
 		}
 	})
 }

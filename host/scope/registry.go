@@ -55,12 +55,15 @@ type Config struct {
 type Registry struct {
 	cfg Config
 
-	mu       sync.Mutex // guards the maps and spilled
+	mu       sync.Mutex // guards what follows, but for wake
 	pending  map[carrel.ScopeID]carrel.EvictionReason
 	requests map[carrel.ScopeID]struct{} // that may be in the store and are not closed yet
 	spilled  bool                        // request scopes are left to close that pending had no room for
 	inUse    map[carrel.SessionID]int    // invocations in flight, by HTTP session
 	wake     chan struct{}               // holds one token when pending may have grown
+	watchers []Watcher                   // copied when it grows
+
+	expiry expiry
 }
 
 const (
@@ -108,6 +111,7 @@ func New(cfg Config) (*Registry, error) {
 		requests: map[carrel.ScopeID]struct{}{},
 		inUse:    map[carrel.SessionID]int{},
 		wake:     make(chan struct{}, 1),
+		expiry:   expiry{pass: make(chan struct{}, 1)},
 	}, errors.Join(errs...)
 }
 
@@ -142,13 +146,14 @@ func (r *Registry) CloseApplication(ctx context.Context, id carrel.ScopeID, why 
 	return r.close(ctx, id, why)
 }
 
-// Delete ends one history by hand, whatever runs on it. Its errors are the
-// store's.
+// Delete ends one history by hand, whatever runs on it. Its errors are those
+// of Histories.
 func (r *Registry) Delete(ctx context.Context, k carrel.MemoryKey) (carrel.Eviction, error) {
-	e, err := r.cfg.Store.DeleteHistory(ctx, k, carrel.ReasonDeleted, r.cfg.Now())
+	e, err := r.Histories().DeleteHistory(ctx, k, carrel.ReasonDeleted, r.cfg.Now())
 	if err != nil {
 		return carrel.Eviction{}, fmt.Errorf("delete history: %w", err)
 	}
+	r.tellEvicted("", []carrel.Eviction{e})
 	return e, nil
 }
 
@@ -168,7 +173,9 @@ func (r *Registry) close(ctx context.Context, id carrel.ScopeID, why carrel.Evic
 func (r *Registry) evict(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) ([]carrel.Eviction, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
 	defer cancel()
-	return r.cfg.Store.CloseScope(ctx, id, why, r.cfg.Now())
+	evicted, err := r.cfg.Store.CloseScope(ctx, id, why, r.cfg.Now())
+	r.tellEvicted(id, evicted)
+	return evicted, err
 }
 
 // postpone leaves the close of a scope to Run.

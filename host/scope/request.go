@@ -54,10 +54,14 @@ type Use struct {
 // Touch records durably, before the model is called, that this scope or the
 // application's uses the key. A key of this very request's has no history that
 // anyone else could have written, so its touch is left to the commit, which
-// makes that history. Errors: scope_closed, and the store's.
+// makes that history. Errors: scope_closed, and those of Histories.
 func (q *Request) Touch(ctx context.Context, u Use) error {
 	if u.Service == carrel.ScopeRequest && q.ownsAlone(u.Key) {
 		return nil
+	}
+	// First, for a touch must not be of a history that an expired session ends.
+	if err := q.r.settle(ctx, u.Key.Tenant); err != nil {
+		return err
 	}
 	return q.write(u, func(t store.Touch) error {
 		_, err := q.r.cfg.Store.Touch(ctx, t)
@@ -77,10 +81,10 @@ func (q *Request) ownsAlone(k carrel.MemoryKey) bool {
 
 // Commit appends a whole turn to the history that it was built upon, and
 // touches if that is still due. Errors: scope_closed if the history ended
-// meanwhile or the scope did, and the store's.
+// meanwhile or the scope did, and those of Histories.
 func (q *Request) Commit(ctx context.Context, u Use, generation int64, system *string, turn []carrel.Message) error {
 	return q.write(u, func(t store.Touch) error {
-		return q.r.cfg.Store.Commit(ctx, store.Commit{
+		return q.r.Histories().Commit(ctx, store.Commit{
 			Touch: t, Generation: generation, System: system, Messages: turn, At: t.At,
 		})
 	})
@@ -114,6 +118,7 @@ func (q *Request) write(u Use, do func(store.Touch) error) error {
 		}
 		t.Scope = u.Session.in
 	}
+	q.r.tellTouching(q.ID(), t.Handle)
 	return do(t)
 }
 

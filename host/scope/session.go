@@ -159,16 +159,28 @@ func (r *Registry) observe() moment {
 	return moment{r.cfg.Now(), maps.Clone(r.inUse), maps.Clone(r.pending)}
 }
 
-// expired judges a session's TTLs. One with an invocation in flight is not
-// idle; its max TTL cuts it all the same.
-func (m moment) expired(s store.Session) bool {
-	return m.at.Sub(s.CreatedAt) >= s.MaxTTL || m.at.Sub(s.LastUsedAt) >= s.IdleTTL && m.inUse[s.ID] == 0
+// end returns when a session's time passes or has passed, if nobody uses it
+// anew. One with an invocation in flight is not idle; its max TTL cuts it all
+// the same.
+func (m moment) end(s store.Session) time.Time {
+	longest, idle := s.CreatedAt.Add(s.MaxTTL), s.LastUsedAt.Add(s.IdleTTL)
+	if !m.at.Before(idle) && m.inUse[s.ID] > 0 {
+		return longest
+	}
+	return earlier(longest, idle)
+}
+
+func (m moment) expired(s store.Session) bool { return !m.at.Before(m.end(s)) }
+
+// isClosing reports whether a session was closed but for its eviction.
+func (m moment) isClosing(s store.Session) bool {
+	_, closing := m.closing[carrel.ScopeID(s.ID)]
+	return closing
 }
 
 // over reports whether a session that is open in the store is at its end.
 func (m moment) over(s store.Session) bool {
-	_, closing := m.closing[carrel.ScopeID(s.ID)]
-	return closing || m.expired(s)
+	return m.isClosing(s) || m.expired(s)
 }
 
 // begin counts a use of a session.
@@ -198,20 +210,32 @@ func (r *Registry) Enter(ctx context.Context, who carrel.Caller, id carrel.Sessi
 		return nil, nil, carrel.Fail("scope.Enter", abi.SessionClosed, "the session is closed, or its time has passed; open another")
 	}
 	r.begin(id)
-	if err := r.cfg.Store.UseSession(ctx, who.Tenant, id, r.cfg.Now()); err != nil { // session_closed if it closed since
+	used := r.cfg.Now().Truncate(time.Microsecond)                            // as it is stored
+	if err := r.cfg.Store.UseSession(ctx, who.Tenant, id, used); err != nil { // session_closed if it closed since
 		r.end(id)
 		return nil, nil, fmt.Errorf("use session: %w", err)
 	}
+	// From the instant before its use and from its beginning, so that this is
+	// never later than what the store has.
+	r.expiry.note(earlier(used.Add(row.IdleTTL), row.CreatedAt.Add(row.MaxTTL)))
 	in := store.ScopeInstance{ID: carrel.ScopeID(id), Tenant: who.Tenant, Scope: carrel.ScopeSession}
-	return &Session{r, in}, func() {
-		defer r.end(id)
-		// Its idle time begins now. If that cannot be written it began earlier.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
-		defer cancel()
-		if err := r.cfg.Store.UseSession(ctx, who.Tenant, id, r.cfg.Now()); err != nil {
-			r.cfg.Log.Debug("end of use not noted", "session", id, "err", err)
-		}
-	}, nil
+	return &Session{r, in}, func() { r.leave(ctx, in, row.IdleTTL) }, nil
+}
+
+// leave ends a use of a session, also if ctx has ended: its idle time begins
+// now. If that cannot be written it began earlier, and may be over.
+func (r *Registry) leave(ctx context.Context, in store.ScopeInstance, idle time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
+	defer cancel()
+	now := r.cfg.Now().Truncate(time.Microsecond)
+	next := now.Add(idle)
+	if err := r.cfg.Store.UseSession(ctx, in.Tenant, carrel.SessionID(in.ID), now); err != nil {
+		r.cfg.Log.Debug("end of use not noted", "session", in.ID, "err", err)
+		next = now
+	}
+	r.end(carrel.SessionID(in.ID))
+	// After its end: who looked before saw it in use, and did not count on this.
+	r.expiry.note(next)
 }
 
 // CloseSession closes a session that the caller may close, and returns it with
@@ -270,23 +294,4 @@ func (r *Registry) sweep(ctx context.Context) error {
 		return fmt.Errorf("forget closed sessions: %w", err)
 	}
 	return nil
-}
-
-func (r *Registry) closeExpired(ctx context.Context) error {
-	for {
-		now := r.observe()
-		rows, err := r.cfg.Store.ExpiredSessions(ctx, now.at, listPage)
-		if err != nil {
-			return fmt.Errorf("list expired sessions: %w", err)
-		}
-		closed := 0
-		for _, s := range rows {
-			if now.expired(s) && !r.close(ctx, carrel.ScopeID(s.ID), carrel.ReasonExpired).Pending {
-				closed++
-			}
-		}
-		if closed == 0 || len(rows) < listPage { // what is left is in use
-			return nil
-		}
-	}
 }

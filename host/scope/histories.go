@@ -1,0 +1,70 @@
+package scope
+
+import (
+	"context"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/store"
+)
+
+// Histories are the store's histories without those that an expired session
+// touched, whether or not anybody has closed that session yet: using them
+// closes it first. Everybody but the registry uses these and not the store's.
+// Errors are the store's, and overloaded while an expired session of the
+// tenant cannot be closed. They are safe for concurrent use.
+type Histories struct{ r *Registry }
+
+var _ store.Histories = Histories{}
+
+// Histories returns the histories that may be used.
+func (r *Registry) Histories() Histories { return Histories{r} }
+
+// View implements store.Histories.
+func (h Histories) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.View, error) {
+	if err := h.r.settle(ctx, k.Tenant); err != nil {
+		return store.View{}, err
+	}
+	return h.r.cfg.Store.View(ctx, k, limit)
+}
+
+// Commit implements store.Histories. A turn built upon a history whose session
+// has expired meanwhile is scope_closed: acknowledged, it would be lost.
+func (h Histories) Commit(ctx context.Context, c store.Commit) error {
+	if err := h.r.settle(ctx, c.Touch.Key.Tenant); err != nil {
+		return err
+	}
+	return h.r.cfg.Store.Commit(ctx, c)
+}
+
+// History implements store.Histories.
+func (h Histories) History(ctx context.Context, t carrel.TenantID, id carrel.Handle, by *store.Toucher) (store.History, error) {
+	if err := h.r.settle(ctx, t); err != nil {
+		return store.History{}, err
+	}
+	return h.r.cfg.Store.History(ctx, t, id, by)
+}
+
+// ListHistories implements store.Histories.
+func (h Histories) ListHistories(ctx context.Context, f store.HistoryFilter) ([]store.History, error) {
+	if err := h.r.settle(ctx, f.Tenant); err != nil {
+		return nil, err
+	}
+	return h.r.cfg.Store.ListHistories(ctx, f)
+}
+
+// Messages implements store.Histories.
+func (h Histories) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]store.StoredMessage, error) {
+	if err := h.r.settle(ctx, k.Tenant); err != nil {
+		return nil, err
+	}
+	return h.r.cfg.Store.Messages(ctx, k, generation, after, limit)
+}
+
+// DeleteHistory implements store.Histories.
+func (h Histories) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
+	if err := h.r.settle(ctx, k.Tenant); err != nil {
+		return carrel.Eviction{}, err
+	}
+	return h.r.cfg.Store.DeleteHistory(ctx, k, why, at)
+}
