@@ -64,6 +64,8 @@ type Sessions interface {
 	// idle or max TTL has passed at the given time, the longest expired first.
 	// A TTL has passed at its last instant: LastUsedAt plus IdleTTL, CreatedAt
 	// plus MaxTTL.
+	// The time may be to come, up to the year 9999: then these are the ones
+	// that will have expired.
 	ExpiredSessions(ctx context.Context, now time.Time, limit int) ([]Session, error)
 
 	// ForgetSessions removes the closed sessions that have been kept for

@@ -308,6 +308,9 @@ func sessionsExpired(t *testing.T, s store.Store) {
 	wantSame(t, "expired", expired(99, 10), []carrel.SessionID{"b", "c", "a"})
 	wantSame(t, "the longest expired", expired(99, 2), []carrel.SessionID{"b", "c"})
 	wantSame(t, "expired sooner", expired(15, 10), []carrel.SessionID{"b"})
+	if first := must(s.ExpiredSessions(ctx, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), 1))(t); len(first) != 1 || first[0].ID != "b" {
+		t.Errorf("the first of all that will expire is %v", first)
+	}
 	if none := expired(99, 0); len(none) != 0 {
 		t.Errorf("at most 0 sessions are %v", none)
 	}
