@@ -28,45 +28,52 @@ func (v *Invoker) handler(ctx context.Context, f *frame, args Args) (Result, err
 		return Result{}, err
 	}
 	out, err := v.guest(ctx, f, f.method.Spec.Export, args.JSON)
-	usage := f.usage
-	usage.Guest += out.Guest
 	if err != nil {
 		return Result{}, err
 	}
-	output, err := checkOutput(f.method, out.Output)
+	output, err := checkOutput(f.method, out)
 	if err != nil {
+		v.logLine(f, levelError, "failed: "+tellable(err))
 		return Result{}, err
 	}
-	return Result{ID: f.id, Output: output, Usage: usage}, nil
+	return Result{ID: f.id, Output: output, Usage: f.usage}, nil
 }
 
 // exportedID asks the plugin's own default memory id provider.
 func (v *Invoker) exportedID(ctx context.Context, f *frame) (string, error) {
 	out, err := v.guest(ctx, f, f.running.Manifest.DefaultMemoryID.Export, []byte("{}"))
-	f.usage.Guest += out.Guest
-	return string(out.Output), err
+	return string(out), err
 }
 
 // guest calls a function of the plugin within the plugin's own timeout, and
-// passes what it logged to the plugin's log.
-func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []byte) (sandbox.Result, error) {
+// returns its output. What it logged, and how it failed, goes to the plugin's
+// log; what it used is added to the frame's usage.
+func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []byte) ([]byte, error) {
 	timeout := pluginTimeout(f.running.Manifest)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, carrel.FailLimit("invoke.guest", abi.Timeout, "limits.timeout",
-		fmt.Sprintf("the plugin did not answer within %v (its manifest's limits.timeout)", timeout)))
-	defer cancel()
+	cause := carrel.FailLimit("invoke.guest", abi.Timeout, "limits.timeout",
+		fmt.Sprintf("the plugin did not answer within %v (its manifest's limits.timeout)", timeout))
 	out, err := f.running.Code.Call(ctx, sandbox.Call{
 		Export: export, Input: input, Host: imports.New(&guest{v, f}),
+		Share: string(f.tree.call.Caller.Tenant), Limit: timeout, LimitCause: cause,
 	})
+	f.usage.Guest += out.Guest
 	for _, line := range out.Log {
 		v.logLine(f, line.Level, line.Text)
 	}
-	if e, ok := errors.AsType[*carrel.Error](err); ok && e.Code == abi.GuestFailed {
-		v.logLine(f, levelError, strings.TrimSpace("failed: "+e.GuestCode+" "+e.Msg))
+	if err == nil {
+		return out.Output, nil
 	}
-	if err != nil {
-		return out, ended(ctx, fmt.Errorf("call %s of %s: %w", export, f.address.Plugin, err))
+	err = ended(ctx, fmt.Errorf("call %s of %s: %w", export, f.address.Plugin, err))
+	switch carrel.CodeOf(err) {
+	case abi.GuestFailed:
+		if e, ok := errors.AsType[*carrel.Error](err); ok {
+			v.logLine(f, levelError, strings.TrimSpace("failed: "+e.GuestCode+" "+e.Msg))
+		}
+	case abi.Timeout:
+		v.logLine(f, levelError, "timed out: "+tellable(err))
+	default: // a trap is a line of out.Log already
 	}
-	return out, nil
+	return nil, err
 }
 
 // levelError is the highest level of the import log.
@@ -103,12 +110,23 @@ func checkOutput(m *plugins.Method, out []byte) (any, error) {
 	}
 	value, err := strictjson.Value(out, strictjson.DefaultDepth)
 	if err != nil {
-		return nil, fail("the plugin's output is not JSON, though its manifest says so")
+		if carrel.CodeOf(err) == abi.LimitExceeded {
+			return nil, fail("the plugin's output is more JSON than the host reads: " + tellable(err))
+		}
+		return nil, fail("the plugin's output is not JSON, though its manifest says so: " + tellable(err))
 	}
 	if err := m.Output.Validate(value, len(out)); err != nil {
 		return nil, fail("the plugin's output does not match its manifest's output schema: " + faultsOf(err))
 	}
 	return json.RawMessage(out), nil
+}
+
+// tellable returns what an error may tell outsiders.
+func tellable(err error) string {
+	if e, ok := errors.AsType[*carrel.Error](err); ok && e.Msg != "" {
+		return e.Msg
+	}
+	return carrel.CodeOf(err).String()
 }
 
 // faultsOf lists the faults of a validation in one line.

@@ -48,7 +48,7 @@ func (r Report) Has(export string) bool {
 // code that does not end, draining after Close, or the context's. The Report
 // holds what was found out until then.
 func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err error) {
-	leave, err := s.enter()
+	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return Report{}, err
 	}
@@ -66,7 +66,7 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 		return report, nil
 	}
 	report.Path = PathPlain
-	p, err := s.compile(ctx, wasm, MaxMemoryMiB)
+	p, err := s.compile(ctx, s.admitting, wasm, MaxMemoryMiB)
 	if err != nil {
 		return report, err
 	}
@@ -102,7 +102,7 @@ func (s *Sandbox) keep(ctx context.Context, p *program) error {
 
 // rehearse runs guest code at admission, under its own deadline.
 func (s *Sandbox) rehearse(ctx context.Context, p *program, r *run, steps []string) error {
-	err := s.execute(ctx, s.cfg.AdmitTimeout, p, r, steps)
+	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, p, r, steps)
 	if carrel.CodeOf(err) == abi.Timeout && ctx.Err() == nil {
 		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "sandbox.admitTimeout", fmt.Sprintf(
 			"_initialize and carrel_describe did not end within %v (limit sandbox.admitTimeout)", s.cfg.AdmitTimeout))

@@ -16,6 +16,16 @@ type Call struct {
 	Export string
 	Input  []byte // read-only while the call runs
 	Host   Host   // nil answers every host call with ENOSYS
+
+	// Share is whose CPU slots the guest uses, a tenant's for example. Shares
+	// take turns, and one of them never holds every slot.
+	Share string
+	// Limit bounds the call from when it first has a slot; 0 is no limit but
+	// that of the context.
+	Limit time.Duration
+	// LimitCause says why a call ended that took longer than Limit. nil is
+	// context.DeadlineExceeded.
+	LimitCause error
 }
 
 // Result is what a call left, also when it failed.
@@ -27,13 +37,14 @@ type Result struct {
 
 // Call runs an export in a fresh instance: _initialize and carrel_wake, if
 // the module exports them, then the export. Nothing the guest did outlives
-// the call but the Result. ctx ends the guest: a call without a deadline may
-// run for ever.
+// the call but the Result. ctx and Limit end the guest: a call without either
+// may run for ever.
 //
 // Its error is not_found for an export that cannot be called, guest_failed
 // with the GuestCode that the guest set or without one, guest_trap for a trap
 // or proc_exit (the stack is in Result.Log), draining after Close, internal
-// for a panic of the Host, or one that wraps ctx's end.
+// for a panic of the Host, or one that wraps ctx's end
+// or that of Limit, each with its cause.
 func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
 	end, err := p.begin()
 	if err != nil {
@@ -49,19 +60,19 @@ func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
 		steps = append(steps, abi.WakeExport)
 	}
 	r := p.sandbox.call(c)
-	err = p.sandbox.execute(ctx, 0, p.program, r, append(steps, c.Export))
+	err = p.sandbox.execute(ctx, c.Limit, c.LimitCause, p.program, r, append(steps, c.Export))
 	return Result{Output: r.output, Log: r.log.finish(), Guest: r.onCPU}, err
 }
 
 // execute waits for a CPU slot and runs the guest on it. limit bounds the
-// guest's time, the wait not counted; 0 is no limit but ctx.
-func (s *Sandbox) execute(ctx context.Context, limit time.Duration, p *program, r *run, steps []string) error {
+// guest's time, this wait not counted; 0 is no limit but ctx.
+func (s *Sandbox) execute(ctx context.Context, limit time.Duration, cause error, p *program, r *run, steps []string) error {
 	if err := r.takeSlot(ctx); err != nil {
 		return ended(ctx, "wait for a CPU slot", err)
 	}
 	defer r.giveSlot()
 	if limit > 0 {
-		limited, cancel := context.WithTimeout(ctx, limit)
+		limited, cancel := context.WithTimeoutCause(ctx, limit, cause)
 		defer cancel()
 		ctx = limited
 	}

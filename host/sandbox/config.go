@@ -17,6 +17,7 @@ type Config struct {
 
 	Slots        int           // guests on a CPU at once; 0 = twice GOMAXPROCS
 	AdmitTimeout time.Duration // for _initialize and carrel_describe together; 0 = 5 s
+	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	OutputBytes  int           // of one call's result; 0 = 1 MiB
 	LogBytes     int           // of one call's log lines and stderr; 0 = 64 KiB
 	HostCalls    int           // in one call; 0 = 10,000
@@ -36,6 +37,9 @@ func (c Config) complete() (Config, error) {
 	if c.AdmitTimeout == 0 {
 		c.AdmitTimeout = 5 * time.Second
 	}
+	if c.CloseTimeout == 0 {
+		c.CloseTimeout = 10 * time.Second
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -45,6 +49,9 @@ func (c Config) complete() (Config, error) {
 	var faults []error
 	if c.AdmitTimeout < 0 {
 		faults = append(faults, fmt.Errorf("sandbox: AdmitTimeout is %v, it must be positive", c.AdmitTimeout))
+	}
+	if c.CloseTimeout < 0 {
+		faults = append(faults, fmt.Errorf("sandbox: CloseTimeout is %v, it must be positive", c.CloseTimeout))
 	}
 	for _, f := range []struct {
 		name     string

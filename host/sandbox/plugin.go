@@ -35,7 +35,7 @@ type Plugin struct {
 // Sandbox.Close, or the context's while it waits for its turn to compile.
 func (s *Sandbox) Open(ctx context.Context, wasm []byte, memoryMiB int) (*Plugin, error) {
 	const op = "sandbox.Open"
-	leave, err := s.enter()
+	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (s *Sandbox) share(ctx context.Context, wasm []byte, memoryMiB int) (*progr
 	if p := s.existing(key, nil); p != nil {
 		return p, nil
 	}
-	mine, err := s.compile(ctx, wasm, memoryMiB)
+	mine, err := s.compile(ctx, s.opening, wasm, memoryMiB)
 	if err != nil {
 		return nil, err
 	}

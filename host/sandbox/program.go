@@ -54,14 +54,19 @@ func (s *Sandbox) engineConfig(memoryMiB int) wazero.RuntimeConfig {
 		WithDebugInfoEnabled(false)
 }
 
-// compile makes a program of a module that passed Lint. It waits for a place
-// among the compilations and cannot be stopped once it has one. The caller
+// compile makes a program of a module that passed Lint. It waits for one of
+// places and cannot be stopped once it has one. The caller
 // closes the program.
-func (s *Sandbox) compile(ctx context.Context, wasm []byte, memoryMiB int) (*program, error) {
-	if err := s.compiling.acquire(ctx); err != nil {
-		return nil, fmt.Errorf("sandbox: wait for a compilation to end: %w", err)
+func (s *Sandbox) compile(ctx context.Context, places chan struct{}, wasm []byte, memoryMiB int) (*program, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, ended(ctx, "compile", err)
 	}
-	defer s.compiling.release()
+	select {
+	case places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ended(ctx, "wait for a compilation to end", ctx.Err())
+	}
+	defer func() { <-places }()
 	ctx = context.WithoutCancel(ctx)
 	p := &program{
 		key:     programKey{sha256.Sum256(wasm), memoryMiB},

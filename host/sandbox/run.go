@@ -14,7 +14,8 @@ import (
 // is dropped with the instance.
 type run struct {
 	cfg       *Config
-	slots     slots
+	slots     *slots
+	share     string // of the slots
 	input     []byte
 	host      Host
 	admitting bool
@@ -57,22 +58,27 @@ func (s *Sandbox) newRun() *run {
 
 func (s *Sandbox) call(c Call) *run {
 	r := s.newRun()
-	r.input, r.host = c.Input, c.Host
+	r.input, r.host, r.share = c.Input, c.Host, c.Share
 	r.outputBytes = s.cfg.OutputBytes
 	r.clock = &realClock{now: s.cfg.Now, start: s.start, source: s.cfg.Random, away: r.away}
 	return r
 }
 
+// admissionShare is that of all admissions together. A tenant's name begins
+// with no zero byte.
+const admissionShare = "\x00admission"
+
 func (s *Sandbox) admission() *run {
 	r := s.newRun()
 	r.admitting = true
+	r.share = admissionShare
 	r.outputBytes = abi.MaxManifestBytes
 	r.clock = newStubClock()
 	return r
 }
 
 func (r *run) takeSlot(ctx context.Context) error {
-	if err := r.slots.acquire(ctx); err != nil {
+	if err := r.slots.acquire(ctx, r.share); err != nil {
 		return err
 	}
 	r.onSlot, r.slotted = true, time.Now()
@@ -85,7 +91,7 @@ func (r *run) giveSlot() {
 	}
 	r.onCPU += time.Since(r.slotted)
 	r.onSlot = false
-	r.slots.release()
+	r.slots.release(r.share)
 }
 
 // away gives up the CPU slot while f blocks, so that guests that wait for

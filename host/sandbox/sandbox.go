@@ -6,6 +6,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -28,8 +29,12 @@ type Sandbox struct {
 	cfg       Config
 	start     time.Time // zero of the guests' monotonic clock
 	cache     wazero.CompilationCache
-	slots     slots // guests on a CPU
-	compiling slots
+	slots     *slots        // guests on a CPU
+	admitting chan struct{} // compilations of what is uploaded
+	opening   chan struct{} // compilations of what was admitted before
+
+	ending context.Context // ends when Close begins
+	end    context.CancelCauseFunc
 
 	mu       sync.Mutex
 	closed   bool
@@ -39,9 +44,15 @@ type Sandbox struct {
 	admitted sync.WaitGroup // admissions and openings that run; Add under mu
 }
 
-// compilesAtOnce bounds what the engine compiles at one time: a compilation
-// takes a core and hundreds of megabytes and cannot be stopped.
-const compilesAtOnce = 2
+// How many compilations of each kind run at one time: one takes a core and
+// hundreds of megabytes and cannot be stopped. What was admitted before never
+// waits for what is uploaded now.
+const (
+	admissionsAtOnce = 2
+	openingsAtOnce   = 2
+)
+
+var errClosed = carrel.Fail("sandbox", abi.Draining, "the sandbox is closed")
 
 // New returns a Sandbox. The caller closes it. Its error joins every fault of
 // the configuration.
@@ -53,12 +64,16 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	ending, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	return &Sandbox{
 		cfg:       cfg,
 		start:     cfg.Now(),
 		cache:     wazero.NewCompilationCache(),
-		slots:     make(slots, cfg.Slots),
-		compiling: make(slots, compilesAtOnce),
+		slots:     newSlots(cfg.Slots),
+		admitting: make(chan struct{}, admissionsAtOnce),
+		opening:   make(chan struct{}, openingsAtOnce),
+		ending:    ending,
+		end:       end,
 		programs:  map[programKey]*program{},
 		plugins:   map[*Plugin]struct{}{},
 	}, nil
@@ -66,12 +81,16 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 
 // Close closes every plugin that is still open, which waits for its calls,
 // and releases all compiled code. It is idempotent; what is called on the
-// sandbox afterwards fails with draining.
+// sandbox afterwards fails with draining, and so do the admissions and
+// openings that wait or run guest code. A compilation cannot be stopped: if
+// one still runs after Config.CloseTimeout, Close returns an error, closes the
+// plugins only, and leaves the rest to the end of the process.
 func (s *Sandbox) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.admitted.Wait()
+	s.end(errClosed)
+	late := s.awaitAdmissions()
 	s.mu.Lock()
 	open := make([]*Plugin, 0, len(s.plugins))
 	for p := range s.plugins {
@@ -80,24 +99,50 @@ func (s *Sandbox) Close() error {
 	latest := s.latest
 	s.latest = nil
 	s.mu.Unlock()
-	var err error
+	err := late
 	if latest != nil {
-		err = latest.close(context.Background())
+		err = also(err, latest.close(context.Background()))
 	}
 	for _, p := range open {
 		err = errors.Join(err, p.Close())
 	}
+	if late != nil {
+		return err // the compilation that runs uses the cache
+	}
 	return errors.Join(err, s.cache.Close(context.Background()))
 }
 
+// awaitAdmissions waits for what enter counted, but only so long.
+func (s *Sandbox) awaitAdmissions() error {
+	done := make(chan struct{})
+	go func() { // it ends with the last compilation
+		defer close(done)
+		s.admitted.Wait()
+	}()
+	timer := time.NewTimer(s.cfg.CloseTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("sandbox: a compilation still runs %v after Close began, and is left", s.cfg.CloseTimeout)
+	}
+}
+
 // enter counts an admission or an opening until leave, so that Close waits
-// for it.
-func (s *Sandbox) enter() (leave func(), err error) {
+// for it. The context that it returns ends when Close begins, too.
+func (s *Sandbox) enter(ctx context.Context) (inner context.Context, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, carrel.Fail("sandbox", abi.Draining, "the sandbox is closed")
+		return nil, nil, errClosed
 	}
 	s.admitted.Add(1)
-	return s.admitted.Done, nil
+	inner, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ending, func() { cancel(errClosed) })
+	return inner, func() {
+		stop()
+		cancel(nil)
+		s.admitted.Done()
+	}, nil
 }

@@ -1,21 +1,106 @@
 package sandbox
 
-import "context"
+import (
+	"context"
+	"slices"
+	"sync"
+)
 
-// slots bounds how many of something go on at once.
-type slots chan struct{}
+// slots bounds how many of something go on at once, and divides them fairly:
+// those that wait are served one share after the other, within a share in the
+// order of their coming.
+//
+// One share never holds the last slot, unless there is only one. Whoever has a
+// slot cannot be made to give it up, so one share that held them all could
+// keep every other one waiting.
+type slots struct {
+	mu      sync.Mutex
+	free    int
+	most    int // that one share may hold
+	held    map[string]int
+	waiting map[string][]*waiter
+	turns   []string // the shares that have waiters, the next one first
+}
 
-// acquire waits for a slot; its error is the context's.
-func (s slots) acquire(ctx context.Context) error {
+// waiter is one that waits. ready is closed with the slot already counted as
+// its own.
+type waiter struct{ ready chan struct{} }
+
+func newSlots(n int) *slots {
+	return &slots{free: n, most: max(n-1, 1), held: map[string]int{}, waiting: map[string][]*waiter{}}
+}
+
+// acquire waits for a slot; its error is the context's. The caller releases
+// it under the same share.
+func (s *slots) acquire(ctx context.Context, share string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	w := &waiter{ready: make(chan struct{})}
+	s.mu.Lock()
+	if len(s.waiting[share]) == 0 {
+		s.turns = append(s.turns, share)
+	}
+	s.waiting[share] = append(s.waiting[share], w)
+	s.hand()
+	s.mu.Unlock()
 	select {
-	case s <- struct{}{}:
+	case <-w.ready:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiting[share], w); i >= 0 {
+		s.leave(share, i)
+	} else { // it came at the same moment
+		s.giveBack(share)
+	}
+	return ctx.Err()
+}
+
+func (s *slots) release(share string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.giveBack(share)
+}
+
+// giveBack needs mu, as all below do.
+func (s *slots) giveBack(share string) {
+	s.free++
+	if s.held[share]--; s.held[share] == 0 {
+		delete(s.held, share)
+	}
+	s.hand()
+}
+
+// hand gives free slots to the shares whose turn it is and that may have more.
+func (s *slots) hand() {
+	for s.free > 0 {
+		i := slices.IndexFunc(s.turns, func(share string) bool { return s.held[share] < s.most })
+		if i < 0 {
+			return
+		}
+		share := s.turns[i]
+		w := s.waiting[share][0]
+		s.leave(share, 0)
+		if i := slices.Index(s.turns, share); i >= 0 { // its others wait for the next round
+			s.turns = append(slices.Delete(s.turns, i, i+1), share)
+		}
+		s.free--
+		s.held[share]++
+		close(w.ready)
 	}
 }
 
-func (s slots) release() { <-s }
+// leave takes a waiter out of its queue.
+func (s *slots) leave(share string, i int) {
+	rest := slices.Delete(s.waiting[share], i, i+1)
+	if len(rest) > 0 {
+		s.waiting[share] = rest
+		return
+	}
+	delete(s.waiting, share)
+	turn := slices.Index(s.turns, share)
+	s.turns = slices.Delete(s.turns, turn, turn+1)
+}

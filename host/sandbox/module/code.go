@@ -43,10 +43,13 @@ func (l *linter) nextParams() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	at := int(l.module.types[index])
-	t := &reader{all: l.module.bytes, pos: at + 1, end: len(l.module.bytes), where: "type section"}
-	n, err := t.u32("params")
+	n, err := l.typeReader(int(index)).u32("params")
 	return int(n), err
+}
+
+// typeReader reads a function type, which exists, from its number of params on.
+func (l *linter) typeReader(index int) *reader {
+	return &reader{all: l.module.bytes, pos: int(l.module.types[index]) + 1, end: len(l.module.bytes), where: "type section"}
 }
 
 // body is the walk through one function.
@@ -56,12 +59,18 @@ type body struct {
 	locals int // with params
 
 	depth, loops, blocks, brTable int
+
+	branches  int // blocks, branches and the targets of branch tables
+	wide      int // the most params or results of one block
+	loopsIn   int // loops around this place
+	loopsDeep int // the most loops around any place
 }
 
 func (b *body) walk() error {
 	if err := b.readLocals(); err != nil {
 		return err
 	}
+	b.linter.opened = append(b.linter.opened[:0], false)
 	for b.depth = 1; b.depth > 0; {
 		start := b.r.pos
 		op, err := b.r.byte("instruction")
@@ -103,8 +112,34 @@ func (b *body) readLocals() error {
 	return nil
 }
 
+// carried is how many values a branch carries at most in the compiler's graph:
+// every local, and what the block that it goes to takes or gives.
+func (b *body) carried() int { return b.locals + 1 + b.wide }
+
+// weight is what the compiler's hunt for values that are always the same can
+// take: it looks at each value of a branch once for every other one, and goes
+// through the whole function again for each loop around a loop. The constant
+// is what a branch costs that carries nothing. Measured, a billion is up to a
+// second.
+func (b *body) weight() int {
+	return (b.loopsDeep + 1) * b.branches * (b.carried()*b.carried() + 64)
+}
+
 // sums adds what the function costs to the module's sums.
 func (b *body) sums() error {
+	for _, c := range []struct {
+		name       string
+		have, most int
+		what       string
+	}{
+		{"function.localsBranches", b.carried() * b.branches, b.limits.LocalsBranches, "locals times branches"},
+		{"function.weight", b.weight(), b.limits.Weight, "nested loops times branches times the square of the locals"},
+	} {
+		if c.have > c.most {
+			return overLimit(c.name, "byte %d (%s): %s are %d, at most %d are allowed; split the function",
+				b.r.pos, b.r.where, c.what, c.have, c.most)
+		}
+	}
 	for _, sum := range []struct {
 		name  string
 		total *int
@@ -115,6 +150,8 @@ func (b *body) sums() error {
 		{"module.brTable", &b.linter.brTable, b.brTable, b.limits.SumBrTable},
 		{"module.localsBlocks", &b.localsBlocks, (b.locals + 1) * b.blocks, b.limits.SumLocalsBlocks},
 		{"module.blocksSquared", &b.blocksSquared, b.blocks * b.blocks, b.limits.SumBlocksSquared},
+		{"module.loopsSquared", &b.loopsSquared, b.loops * b.loops, b.limits.SumLoopsSquared},
+		{"module.weight", &b.linter.weight, b.weight(), b.limits.SumWeight},
 	} {
 		if *sum.total += sum.more; *sum.total > sum.most {
 			return overLimit(sum.name, "byte %d (%s): with this function the module's sum is %d, at most %d are allowed; "+
@@ -131,8 +168,12 @@ func (b *body) open(start int, loop bool) error {
 	}
 	b.depth++
 	b.blocks++
+	b.branches++
+	b.linter.opened = append(b.linter.opened, loop)
 	if loop {
 		b.loops++
+		b.loopsIn++
+		b.loopsDeep = max(b.loopsDeep, b.loopsIn)
 	}
 	for _, c := range []struct {
 		name       string
@@ -170,7 +211,27 @@ func (b *body) blockType() error {
 	if index < 0 || index >= int64(len(b.module.types)) {
 		return malformed(start, b.r.where, "block type %d, but there are %d types", index, len(b.module.types))
 	}
+	r := b.linter.typeReader(int(index))
+	for range 2 { // params, then results
+		n, err := r.u32("types")
+		if err != nil {
+			return err
+		}
+		b.wide = max(b.wide, int(n))
+		if err := r.skip(int(n), "types"); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// close leaves a block, or the body.
+func (b *body) close() {
+	b.depth--
+	if b.linter.opened[b.depth] {
+		b.loopsIn--
+	}
+	b.linter.opened = b.linter.opened[:b.depth]
 }
 
 // indices skips n unsigned immediates.
@@ -204,8 +265,10 @@ func (b *body) branchTable() error {
 	if err != nil {
 		return err
 	}
-	if b.brTable += n; b.brTable > b.limits.SumBrTable {
-		return overLimit("module.brTable", "byte %d (%s): its branch tables have more than %d targets", start, b.r.where, b.limits.SumBrTable)
+	b.branches += n + 1
+	if b.brTable += n; b.brTable > b.limits.BrTargets {
+		return overLimit("function.brTargets", "byte %d (%s): its branch tables have more than %d targets; split the function",
+			start, b.r.where, b.limits.BrTargets)
 	}
 	return b.indices(n+1, "branch target")
 }

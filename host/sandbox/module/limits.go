@@ -29,15 +29,23 @@ type Limits struct {
 	Locals       int // declared, without params
 	Nesting      int // blocks in one another
 	BrTable      int // targets of one branch table
+	BrTargets    int // of all branch tables
 	Loops        int
 	Blocks       int // loops and ifs among them
 	LocalsBlocks int // locals and params, plus 1, times blocks
+
+	// A branch carries every local and the most that a block takes or gives;
+	// blocks and the targets of branch tables are branches here.
+	LocalsBranches int // what a branch carries, times branches: memory of the compiler
+	Weight         int // the square of it plus 64, times branches, times the depth of nested loops plus 1: its time
 
 	// Of the whole module, over all functions.
 	SumLocals        int // params among them
 	SumBrTable       int
 	SumLocalsBlocks  int
 	SumBlocksSquared int
+	SumLoopsSquared  int
+	SumWeight        int
 }
 
 // DefaultLimits returns the limits that real modules stay under, Go programs
@@ -66,13 +74,19 @@ func DefaultLimits() Limits {
 		Locals:       4096,
 		Nesting:      2000,
 		BrTable:      4096,
+		BrTargets:    16384,
 		Loops:        500,
 		Blocks:       3000,
 		LocalsBlocks: 200_000,
+
+		LocalsBranches: 2_000_000,
+		Weight:         1_500_000_000,
 
 		SumLocals:        500_000,
 		SumBrTable:       500_000,
 		SumLocalsBlocks:  4_000_000,
 		SumBlocksSquared: 60_000_000,
+		SumLoopsSquared:  5_000_000,
+		SumWeight:        2_500_000_000,
 	}
 }

@@ -9,10 +9,12 @@ func (b *body) instruction(op byte, start int) error {
 	case op == 0x02, op == 0x03, op == 0x04: // block, loop, if
 		return b.open(start, op == 0x03)
 	case op == 0x0b: // end
-		b.depth--
+		b.close()
 		return nil
-	case op == 0x0c, op == 0x0d, // br, br_if
-		op == 0x10,               // call
+	case op == 0x0c, op == 0x0d: // br, br_if
+		b.branches++
+		return b.indices(1, "label")
+	case op == 0x10, // call
 		op >= 0x20 && op <= 0x26, // local.*, global.*, table.get and set
 		op == 0xd2:               // ref.func
 		return b.indices(1, "index")
