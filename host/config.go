@@ -84,6 +84,7 @@ type Limits struct {
 	SocketInvocations     int           `yaml:"socketInvocations" env:"SOCKET_INVOCATIONS"`         // that run at once on one WebSocket
 	SocketIdle            time.Duration `yaml:"socketIdle" env:"SOCKET_IDLE"`                       // without a frame or a pong from the client
 	EventBytes            int64         `yaml:"eventBytes" env:"EVENT_BYTES"`                       // of one invocation's events
+	EventBytesTotal       int64         `yaml:"eventBytesTotal" env:"EVENT_BYTES_TOTAL"`            // of all events that are kept at once
 	EventBuffers          int           `yaml:"eventBuffers" env:"EVENT_BUFFERS"`                   // invocations whose events are kept at once
 	SocketTickets         int           `yaml:"socketTickets" env:"SOCKET_TICKETS"`                 // for WebSockets, unused, of one tenant
 	TicketTTL             time.Duration `yaml:"ticketTtl" env:"TICKET_TTL"`                         // of a ticket for a WebSocket
@@ -124,7 +125,7 @@ func DefaultConfig() Config {
 			Sessions: 10_000, SessionIdleTTL: 30 * time.Minute, SessionMaxTTL: 24 * time.Hour,
 			SessionIdleTTLMax: 24 * time.Hour, SessionMaxTTLMax: 7 * 24 * time.Hour,
 			WebSockets: 10_000, FrameBytes: 1 << 20, FramesPerSecond: 50, SocketInvocations: 64, SocketIdle: 5 * time.Minute,
-			EventBytes: 16 << 20, EventsKept: 30 * time.Second, EventBuffers: 2048,
+			EventBytes: 16 << 20, EventBytesTotal: 256 << 20, EventsKept: 30 * time.Second, EventBuffers: 2048,
 			SocketTickets: 1000, TicketTTL: 30 * time.Second, WriteTimeout: 30 * time.Second,
 		},
 	}
@@ -172,6 +173,9 @@ func (c Config) Validate() error {
 	if c.Limits.BodyBytes < c.Limits.ModuleBytes {
 		fault("limits.bodyBytes", "it must be at least limits.moduleBytes (%d), or no upload fits", c.Limits.ModuleBytes)
 	}
+	if c.Limits.EventBytesTotal < c.Limits.EventBytes {
+		fault("limits.eventBytesTotal", "it must be at least limits.eventBytes (%d), or that cannot be had", c.Limits.EventBytes)
+	}
 	if c.AdminKey != "" && c.AdminKey == c.OwnerKey {
 		fault("CARREL_ADMIN_KEY", "it must differ from CARREL_OWNER_KEY: the administrator's key is good for nothing else")
 	}
@@ -203,7 +207,7 @@ func (l Limits) all() map[string]int64 {
 		"sessionIdleTtlMax": int64(l.SessionIdleTTLMax), "sessionMaxTtlMax": int64(l.SessionMaxTTLMax),
 		"webSockets": int64(l.WebSockets), "frameBytes": l.FrameBytes, "framesPerSecond": int64(l.FramesPerSecond),
 		"socketInvocations": int64(l.SocketInvocations), "socketIdle": int64(l.SocketIdle),
-		"eventBytes": l.EventBytes, "eventsKept": int64(l.EventsKept), "eventBuffers": int64(l.EventBuffers),
+		"eventBytes": l.EventBytes, "eventBytesTotal": l.EventBytesTotal, "eventsKept": int64(l.EventsKept), "eventBuffers": int64(l.EventBuffers),
 		"socketTickets": int64(l.SocketTickets), "ticketTtl": int64(l.TicketTTL), "writeTimeout": int64(l.WriteTimeout),
 	}
 }

@@ -239,7 +239,7 @@ func TestAClientThatIsNotHeardIsClosedAndOneThatAnswersPingsIsNot(t *testing.T) 
 func TestAClientThatDoesNotReadIsCutOffAndTakesItsCallsAlong(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		cfg.Limits.WriteTimeout = 50 * time.Millisecond
-		cfg.Limits.EventBytes = 1 << 30
+		cfg.Limits.EventBytes, cfg.Limits.EventBytesTotal = 1<<30, 1<<30
 		cfg.Limits.AnswerBytes = 64 << 20
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
@@ -334,6 +334,9 @@ func TestAnAddressOfWebSocketsTakesNothingElse(t *testing.T) {
 		"a page without an origin":   {"Origin", "null", 403, "forbidden"},
 		"a page of a file":           {"Origin", "file://", 403, "forbidden"},
 		"a page of another port":     {"Origin", "http://127.0.0.1:1", 403, "forbidden"},
+		"a page of another scheme":   {"Origin", strings.Replace(env.Addr(), "http:", "https:", 1), 403, "forbidden"},
+		"an origin with a path":      {"Origin", env.Addr() + "/page", 403, "forbidden"},
+		"an origin with a user":      {"Origin", strings.Replace(env.Addr(), "://", "://u@", 1), 403, "forbidden"},
 		"a host of another name":     {"Host", "evil.example", 421, "wrong_host"},
 		"a page that rebinds a name": {"Origin", "http://evil.example", 403, "forbidden"},
 	} {

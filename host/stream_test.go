@@ -316,7 +316,7 @@ func TestAnAnswerOverTheLimitOfItsEventsFails(t *testing.T) {
 	env := testenv.New(t, cfg)
 	acme := env.Tenant("acme")
 	acme.Install(talking("one"))
-	piece := strings.Repeat("x", 400)
+	piece := strings.Repeat("x", 1200)
 	env.Model.ReplyPieces(piece, piece, piece, piece)
 	events := acme.Stream(t.Context(), botMethod, "id", "1", "msg", "U1").Rest()
 	last := events[len(events)-2:]
@@ -342,7 +342,7 @@ func TestOnlySoManyInvocationsAreStreamedAtOnce(t *testing.T) {
 	first := acme.Stream(t.Context(), botMethod, "id", "1", "msg", "U1")
 	first.Next()
 	second := acme.Stream(t.Context(), botMethod, "id", "2", "msg", "U2").Err()
-	if p := new(client.Problem); !errors.As(second, &p) || p.Code != "overloaded" || p.Limit != "eventBuffers" {
+	if p := new(client.Problem); !errors.As(second, &p) || p.Code != "quota_exceeded" || p.Limit != "eventBuffers" {
 		t.Errorf("the second is refused with %v", second)
 	}
 	release()

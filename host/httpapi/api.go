@@ -36,9 +36,10 @@ type Limits struct {
 	Uploads      int           // that are admitted at once
 	WriteTimeout time.Duration // for a client to take an answer, or one event
 
-	EventBytes   int64         // of one invocation's events
-	EventBuffers int           // invocations whose events are kept at once
-	EventsKept   time.Duration // after the end, or the last reader
+	EventBytes      int64         // of one invocation's events
+	EventBytesTotal int64         // of all events that are kept at once
+	EventBuffers    int           // invocations whose events are kept at once
+	EventsKept      time.Duration // after the end, or the last reader
 
 	WebSockets        int           // open at once, of one tenant
 	FrameBytes        int64         // of one frame from a client
@@ -51,7 +52,7 @@ type Limits struct {
 
 func (l Limits) valid() bool {
 	return l.RequestBytes > 0 && l.ModuleBytes > 0 && l.BodyTimeout > 0 && l.BodyBytes >= l.ModuleBytes && l.Uploads > 0 && l.WriteTimeout > 0 &&
-		l.EventBytes > 0 && l.EventBuffers > 0 && l.EventsKept > 0 &&
+		l.EventBytes > 0 && l.EventBytesTotal >= l.EventBytes && l.EventBuffers > 0 && l.EventsKept > 0 &&
 		l.WebSockets > 0 && l.FrameBytes > 0 && l.FramesPerSecond > 0 && l.SocketInvocations > 0 && l.SocketIdle > 0 &&
 		l.SocketTickets > 0 && l.TicketTTL > 0
 }
@@ -118,13 +119,18 @@ func New(cfg Config) (*API, error) {
 	for i, h := range cfg.AllowedHosts {
 		cfg.AllowedHosts[i] = strings.ToLower(h)
 	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
 	l := cfg.Limits
-	return &API{
-		cfg: cfg, bodies: semaphore.NewWeighted(l.BodyBytes), uploads: make(chan struct{}, max(l.Uploads, 0)),
-		buffers: newBuffers(l.EventBuffers, l.EventsKept),
+	a := &API{
+		cfg: cfg, bodies: semaphore.NewWeighted(l.BodyBytes), uploads: make(chan struct{}, l.Uploads),
+		buffers: newBuffers(amount{int64(l.EventBuffers), l.EventBytesTotal}, l.EventBytes, l.EventsKept),
 		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
 		sockets: newSockets(l.WebSockets),
-	}, errors.Join(errs...)
+	}
+	cfg.Scopes.Watch(a.buffers)
+	return a, nil
 }
 
 // StopAccepting refuses new WebSockets from now on (draining).

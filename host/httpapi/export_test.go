@@ -6,6 +6,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 )
 
@@ -16,10 +17,12 @@ func Status(c abi.Code) int { return status[c] }
 type Events struct{ b *buffer }
 
 // NewEvents returns an empty buffer.
-func NewEvents() Events { return Events{&buffer{more: make(chan struct{})}} }
+func NewEvents() Events { return Events{newBuffer("", carrel.Caller{}, "", nil)} }
 
 // Add adds an event.
-func (e Events) Add(kind, data string, last bool) { e.b.add(event{kind, []byte(data)}, last) }
+func (e Events) Add(kind, data string, last bool) {
+	e.b.add(event{kind: kind, head: []byte(data)}, last)
+}
 
 // Send sends the events as they come, to the last, and reports whether that
 // was sent.

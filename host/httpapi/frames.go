@@ -52,8 +52,15 @@ func (f frame) check() string {
 }
 
 // take does what a frame asks for. One that cannot be read, or answered, ends
-// the connection.
-func (s *socket) take(b []byte) {
+// the connection. It calls done once nothing needs the frame's bytes, which may
+// be long after it returned.
+func (s *socket) take(b []byte, done func()) {
+	held := false // by an invocation
+	defer func() {
+		if !held {
+			done()
+		}
+	}()
 	var f frame
 	if err := strictjson.Into(b, &f, strictjson.DefaultDepth); err != nil {
 		s.close(closeBadFrame, "the frame is "+carrel.CodeOf(err).String())
@@ -72,7 +79,8 @@ func (s *socket) take(b []byte) {
 		request := "req_" + s.api.cfg.NewID()
 		call, detached, err := s.call(f, request)
 		if err == nil {
-			err = s.begin(f.ID, call, detached)
+			err = s.begin(f.ID, call, detached, done)
+			held = err == nil
 		}
 		if err != nil {
 			s.send(s.refusal(f.ID, request, err))
@@ -88,6 +96,7 @@ func (s *socket) cancel(id string) {
 	s.mu.Unlock()
 	if r != nil {
 		r.cancel(carrel.Fail("httpapi.socket", abi.Canceled, "the invocation was cancelled; nothing of it was stored"))
+		r.launch() // if it waits for its turn to start, it ends now
 	}
 }
 
@@ -177,7 +186,9 @@ func (s *socket) forward(id string, b *buffer) (sawEnd bool) {
 				<-b.run.ended // then nothing of it is left, and its id is free
 				s.free(id, b.run)
 			}
-			s.send(slices.Concat([]byte(`{"id":`), quoted, []byte(","), e.data[1:]))
+			pieces := e.pieces()
+			pieces[0] = slices.Concat([]byte(`{"id":`), quoted, []byte(","), pieces[0][1:])
+			s.send(pieces...)
 		}
 		if ended {
 			return true

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -20,16 +19,23 @@ func (a *API) checkOrigin(r *http.Request) (string, error) {
 		return "", nil
 	}
 	origin := strings.ToLower(values[0])
-	if len(values) == 1 && (sameHost(origin, r.Host) || a.allowsOrigin(origin)) {
+	if len(values) == 1 && (sameOrigin(origin, r) || a.allowsOrigin(origin)) {
 		return origin, nil
 	}
 	return "", carrel.Fail("httpapi.origin", abi.Forbidden,
 		"this host does not take WebSockets from pages of that origin; the operator can add it to `allowedOrigins`")
 }
 
-func sameHost(origin, host string) bool {
-	u, err := url.Parse(origin)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Host, host)
+// sameOrigin reports whether an origin is the one at which this request
+// reached the host: scheme, name and port, and nothing else. A host behind a
+// proxy that does TLS cannot know its own; there it is in AllowedOrigins.
+func sameOrigin(origin string, r *http.Request) bool {
+	scheme, port := "http", ":80"
+	if r.TLS != nil {
+		scheme, port = "https", ":443"
+	}
+	host := strings.TrimSuffix(strings.ToLower(r.Host), port) // browsers leave it out
+	return host != "" && origin == scheme+"://"+host
 }
 
 func (a *API) allowsOrigin(origin string) bool {

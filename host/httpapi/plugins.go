@@ -29,40 +29,25 @@ func (a *API) listPlugins(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	out := make([]client.Plugin, 0, len(rows))
-	for _, r := range rows {
-		p, _, err := a.pluginOf(c, r)
-		if err != nil {
-			return err
-		}
-		out = append(out, p)
-	}
-	return c.JSON(http.StatusOK, pageOf(out, limit,
-		func(p client.Plugin) client.Plugin { return p },
-		func(p client.Plugin) string { return p.Name }))
+	return c.JSON(http.StatusOK, pageOf(rows, limit, pluginOf, func(p store.Plugin) string { return string(p.Name) }))
 }
 
-// pluginOf describes a plugin, and returns its active version if it has one.
-func (a *API) pluginOf(c echo.Context, p store.Plugin) (client.Plugin, *store.Version, error) {
+func pluginOf(p store.Plugin) client.Plugin {
 	out := client.Plugin{Name: string(p.Name), Versions: p.Versions, CreatedAt: p.CreatedAt}
-	if p.Active == (carrel.Digest{}) {
-		return out, nil, nil
+	if p.Active != (carrel.Digest{}) {
+		out.Active = &client.VersionID{Digest: p.Active.String(), N: p.ActiveN}
 	}
-	v, err := a.cfg.Catalog.Version(c.Request().Context(), p.Tenant, p.Name, carrel.VersionRef{Digest: p.Active})
-	if err != nil {
-		return out, nil, err
-	}
-	out.Active = &client.VersionID{Digest: v.Digest.String(), N: v.N}
-	return out, &v, nil
+	return out
 }
 
 // answerPlugin answers with a plugin and its services.
 func (a *API) answerPlugin(c echo.Context, p store.Plugin) error {
-	out, active, err := a.pluginOf(c, p)
-	if err != nil {
-		return err
-	}
-	if active != nil {
+	out := pluginOf(p)
+	if out.Active != nil {
+		active, err := a.cfg.Catalog.Version(c.Request().Context(), p.Tenant, p.Name, carrel.VersionRef{Digest: p.Active})
+		if err != nil {
+			return err
+		}
 		var m abi.Manifest
 		if err := json.Unmarshal(active.Manifest, &m); err != nil {
 			return fmt.Errorf("stored manifest: %w", err)

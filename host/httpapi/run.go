@@ -1,11 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"sync"
 
 	"github.com/carrelhost/carrel"
@@ -27,6 +27,9 @@ type run struct {
 
 	detached bool // it goes on when the client that started it goes away
 
+	launch  func()        // starts it; what comes after the first call does nothing
+	queued  chan struct{} // closed once it has its place among the turns of its memory id, unless it failed before
+	done    func()        // called when it ends; nil = nobody wants to know
 	started chan struct{} // closed once there is buf
 	ended   chan struct{} // closed after its last event, or when it failed before its first
 
@@ -35,8 +38,9 @@ type run struct {
 
 	status string // of client.Response; to be read after ended
 
-	text      strings.Builder // of the deltas
-	textBytes int64           // of the same as JSON
+	track  *track
+	text   [][]byte // of the deltas, as JSON
+	evicts bool     // the evicted event is sent
 
 	mu   sync.Mutex // guards left
 	left bool       // whoever started it does not read (any more)
@@ -47,32 +51,46 @@ var _ invoke.Stream = (*run)(nil)
 // start starts an invocation in a goroutine of its own, which the end of ctx
 // does not end. Whoever starts it is its first reader, and calls leave once.
 func (a *API) start(ctx context.Context, call invoke.Call, detached bool) *run {
+	r := a.prepare(ctx, call, detached)
+	r.launch()
+	return r
+}
+
+// prepare is start but for the start, which is up to launch.
+func (a *API) prepare(ctx context.Context, call invoke.Call, detached bool) *run {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	r := &run{
 		api: a, call: call, session: call.Session, cancel: cancel, detached: detached,
-		started: make(chan struct{}), ended: make(chan struct{}),
+		queued: make(chan struct{}), started: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if r.session == "" && call.Socket != nil {
 		r.session = call.Socket.ID()
 	}
 	r.call.Stream = r
-	a.background.Go(func() {
-		defer cancel(context.Canceled)
-		r.do(ctx)
+	r.call.Queued = func() { close(r.queued) }
+	r.launch = sync.OnceFunc(func() {
+		a.background.Go(func() {
+			defer cancel(context.Canceled)
+			r.do(ctx)
+		})
 	})
 	return r
 }
 
 func (r *run) do(ctx context.Context) {
 	defer close(r.ended)
+	if r.done != nil {
+		defer r.done()
+	}
+	r.track = r.api.buffers.follow(r.call.Request)
 	result, closed, err := r.guarded(ctx)
 	r.err = err
-	if r.buf == nil { // whoever started it says so
-		return
+	if r.buf != nil { // else whoever started it says what it failed with
+		r.api.logFailure(ctx, string(r.call.Request), err)
+		r.err = r.finish(result, closed, err)
+		r.api.buffers.end(r.buf, r.api.cfg.Now())
 	}
-	r.api.logFailure(ctx, string(r.call.Request), err)
-	r.finish(result, closed, err)
-	r.api.buffers.end(r.buf, r.api.cfg.Now())
+	r.api.buffers.unfollow(r.track)
 }
 
 // guarded runs the invocation, and returns a panic of it as an internal error.
@@ -83,6 +101,9 @@ func (r *run) guarded(ctx context.Context) (result invoke.Result, closed scope.C
 			err = carrel.Fail("httpapi.run", abi.Internal, "")
 		}
 	}()
+	if ctx.Err() != nil { // it was cancelled before its turn to start came
+		return invoke.Result{}, scope.Closed{}, context.Cause(ctx)
+	}
 	return r.api.cfg.Invoker.Run(ctx, r.call)
 }
 
@@ -126,89 +147,158 @@ func (r *run) Started(invocation string) error {
 		r.api.buffers.leave(b, false)
 	}
 	r.mu.Unlock()
-	r.emit(client.Event{Type: client.EventCreated, Response: &client.Response{
+	err = r.emit(client.Event{Type: client.EventCreated, Response: &client.Response{
 		Status: client.StatusInProgress, Invocation: client.Invocation{ID: invocation, Evicted: []client.Evicted{}},
-	}})
+	}}, must)
 	close(r.started)
-	return nil
+	return err
 }
 
 // endBytes is room for the events of an invocation's end, besides its text.
 const endBytes = 4 << 10
 
-// Delta implements invoke.Stream. The text is sent three times in all: in
-// pieces, when it is done, and in the answer; there must be room for that.
+// How an event is added.
+const (
+	may  = iota // if there is room for it
+	must        // in any case
+	last        // as may, and none follows
+	end         // as must, and none follows
+)
+
+// Delta implements invoke.Stream. What there is no room for fails here, before
+// the turn is stored.
 func (r *run) Delta(text string) error {
 	if text == "" {
 		return nil
 	}
-	e := r.event(client.Event{Type: client.EventTextDelta, Delta: text})
-	used, _ := r.buf.size()
-	r.textBytes += quotedBytes(text)
-	if most := r.api.cfg.Limits.EventBytes; used+int64(len(e.data))+2*r.textBytes+endBytes > most {
-		return carrel.FailLimit("httpapi.events", abi.LimitExceeded, "eventBytes", fmt.Sprintf(
-			"the events of one invocation may have %d bytes, and the answer is longer; the host's operator can raise `limits.eventBytes`", most))
+	piece := quoted(text)
+	e := r.event(client.Event{Type: client.EventTextDelta, Delta: hole}, "delta", [][]byte{piece})
+	if err := r.add(e, int64(len(piece)), endBytes, may); err != nil {
+		return err
 	}
-	r.text.WriteString(text)
-	r.buf.add(e, false)
+	r.text = append(r.text, piece)
 	return nil
 }
 
-func quotedBytes(text string) int64 {
+// quoted returns a text as JSON, without its quotes.
+func quoted(text string) []byte {
 	b, err := json.Marshal(text)
 	if err != nil { // no string fails
-		return int64(6 * len(text))
+		return nil
 	}
-	return int64(len(b))
+	return b[1 : len(b)-1]
 }
 
-// finish sends what follows the end of the request's scope.
-func (r *run) finish(result invoke.Result, closed scope.Closed, err error) {
-	evicted := evictedOf(closed.Evicted)
-	answer := &client.Response{Status: client.StatusFailed, Invocation: client.Invocation{
-		ID: r.buf.id, Evicted: evicted, EvictionPending: closed.Pending,
-	}}
+// finish sends what follows the end of the request's scope, and returns what
+// the invocation failed with in the end: an answer for which there is no room
+// is a failure, too.
+func (r *run) finish(result invoke.Result, closed scope.Closed, err error) error {
 	if err == nil {
-		r.textDone(result)
-		answer.Status, answer.Invocation = client.StatusCompleted, invocationOf(result, closed)
+		if err = r.complete(result, closed); err == nil {
+			return nil
+		}
 	}
-	if len(evicted) > 0 {
-		r.emit(client.Event{Type: client.EventEvicted, Evicted: evicted})
+	r.status = client.StatusFailed
+	if evicted := evictedOf(closed.Evicted); len(evicted) > 0 && !r.evicts {
+		_ = r.emit(client.Event{Type: client.EventEvicted, Evicted: evicted}, must) // which never fails
 	}
-	last := client.Event{Type: client.EventCompleted, Response: answer}
-	switch {
-	case err != nil:
-		p := problemOf(err, string(r.call.Request))
-		r.emit(client.Event{Type: client.EventError, Error: &p})
-		last.Type = client.EventFailed
-	case result.FinishReason == model.FinishLength || result.FinishReason == model.FinishFilter:
-		answer.Status, last.Type = client.StatusIncomplete, client.EventIncomplete
+	p := problemOf(err, string(r.call.Request))
+	_ = r.emit(client.Event{Type: client.EventError, Error: &p}, must)
+	_ = r.emit(client.Event{Type: client.EventFailed, Response: &client.Response{
+		Status: client.StatusFailed,
+		Invocation: client.Invocation{
+			ID: r.buf.id, Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,
+		},
+	}}, end)
+	return err
+}
+
+// complete sends the answer. Errors: those of buffers.add; the failure is
+// still to be sent.
+func (r *run) complete(result invoke.Result, closed scope.Closed) error {
+	text, isText := result.Output.(string)
+	if isText {
+		if err := r.textDone(text); err != nil {
+			return err
+		}
+	}
+	if evicted := evictedOf(closed.Evicted); len(evicted) > 0 {
+		if err := r.emit(client.Event{Type: client.EventEvicted, Evicted: evicted}, may); err != nil {
+			return err
+		}
+		r.evicts = true
+	}
+	answer := client.Response{Status: client.StatusCompleted, Invocation: invocationOf(result, closed)}
+	kind := client.EventCompleted
+	if result.FinishReason == model.FinishLength || result.FinishReason == model.FinishFilter {
+		answer.Status, kind = client.StatusIncomplete, client.EventIncomplete
 	}
 	r.status = answer.Status
-	r.buf.add(r.event(last), true)
+	if !isText {
+		return r.emit(client.Event{Type: kind, Response: &answer}, last)
+	}
+	answer.Output = hole
+	return r.add(r.event(client.Event{Type: kind, Response: &answer}, "output", r.text), 0, 0, last)
 }
 
-// textDone ends the text, if the output is one. The deltas are all of it,
-// also where it did not come in pieces.
-func (r *run) textDone(result invoke.Result) {
-	text, ok := result.Output.(string)
-	if !ok {
-		return
+// textDone ends the text. The deltas are all of it, also where it did not come
+// in pieces.
+func (r *run) textDone(text string) error {
+	if len(r.text) == 0 {
+		if err := r.Delta(text); err != nil {
+			return err
+		}
 	}
-	if text != "" && r.text.Len() == 0 {
-		r.emit(client.Event{Type: client.EventTextDelta, Delta: text})
+	own := int64(0)
+	if len(r.text) > 1 {
+		if whole := quoted(text); !isJoined(whole, r.text) { // a character was cut in two
+			r.text, own = [][]byte{whole}, int64(len(whole))
+		}
 	}
-	r.emit(client.Event{Type: client.EventTextDone, Text: &text})
+	said := hole
+	return r.add(r.event(client.Event{Type: client.EventTextDone, Text: &said}, "text", r.text), own, 0, may)
 }
 
-func (r *run) emit(e client.Event) { r.buf.add(r.event(e), false) }
+// isJoined reports whether the pieces are the whole.
+func isJoined(whole []byte, pieces [][]byte) bool {
+	for _, p := range pieces {
+		rest, ok := bytes.CutPrefix(whole, p)
+		if !ok {
+			return false
+		}
+		whole = rest
+	}
+	return len(whole) == 0
+}
 
-func (r *run) event(e client.Event) event {
-	_, e.Sequence = r.buf.size()
+func (r *run) emit(e client.Event, how int) error {
+	return r.add(r.event(e, "", nil), 0, 0, how)
+}
+
+// add adds an event, of whose text some bytes are its own.
+func (r *run) add(e event, own, spare int64, how int) error {
+	own += int64(len(e.head) + len(e.tail))
+	return r.api.buffers.add(r.buf, e, own, spare, how == must || how == end, how == last || how == end)
+}
+
+// hole stands for a text in an event that is about to be cut there.
+const hole = " "
+
+// event makes the next event. If it has a member whose value is hole, the text
+// takes its place.
+func (r *run) event(e client.Event, member string, text [][]byte) event {
+	e.Sequence = r.buf.number()
 	data, err := json.Marshal(e)
 	if err != nil { // a guest's output is checked before it gets here
 		r.api.cfg.Log.Error("event not encoded", "request", r.call.Request, "err", err)
 		data = fmt.Appendf(nil, `{"type":%q,"sequence_number":%d}`, e.Type, e.Sequence)
 	}
-	return event{e.Type, data}
+	if member != "" {
+		// What the host did not make itself comes after it.
+		at := []byte(`"` + member + `":"`)
+		if head, tail, ok := bytes.Cut(data, append(at, hole+`"`...)); ok {
+			return event{kind: e.Type, head: append(head[:len(head):len(head)], at...), tail: append([]byte(`"`), tail...), text: text}
+		}
+	}
+	return event{kind: e.Type, head: data}
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +17,6 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
-	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/scope"
 )
 
@@ -36,7 +35,7 @@ const (
 )
 
 // socket is one WebSocket. One goroutine reads, one writes, one watches over
-// it, and each invocation has one that passes its events on.
+// it, one starts invocations, and each invocation has one that passes its events on.
 type socket struct {
 	api      *API
 	who      carrel.Caller
@@ -47,7 +46,8 @@ type socket struct {
 
 	rate  rate          // used by the reading goroutine alone
 	seen  atomic.Int64  // when the client was heard last, as Unix nanoseconds
-	out   chan []byte   // frames to be written
+	out   chan [][]byte // frames to be written, in pieces
+	queue chan *run     // to be started, in the order of their frames
 	bye   chan struct{} // closed when the host has a reason to close it
 	over  chan struct{} // closed when nothing more is read
 	mute  chan struct{} // closed when nothing more is written
@@ -67,7 +67,7 @@ func (a *API) newSocket(who carrel.Caller, request string, header http.Header) *
 	return &socket{
 		api: a, who: who, request: request, header: header,
 		rate: newRate(a.cfg.Limits.FramesPerSecond, a.cfg.Now()),
-		out:  make(chan []byte, outgoingFrames), bye: make(chan struct{}), over: make(chan struct{}), mute: make(chan struct{}),
+		out:  make(chan [][]byte, outgoingFrames), queue: make(chan *run, a.cfg.Limits.SocketInvocations), bye: make(chan struct{}), over: make(chan struct{}), mute: make(chan struct{}),
 		running: map[string]*run{},
 	}
 }
@@ -92,8 +92,10 @@ func (s *socket) serve(conn *websocket.Conn, below net.Conn) {
 	var parts sync.WaitGroup
 	parts.Go(s.write)
 	parts.Go(func() { s.watch(watched) })
+	s.api.background.Go(s.sequence)
 	s.send(s.sessionCreated())
 	s.read()
+	close(s.queue)
 	close(s.over)
 	unwatch()
 	s.cancelAll("the WebSocket closed")
@@ -133,38 +135,6 @@ func (s *socket) slowDown() {
 	s.close(closeSlowDown, fmt.Sprintf("at most %d frames a second (limits.framesPerSecond)", s.api.cfg.Limits.FramesPerSecond))
 }
 
-// read takes in frames until the connection ends, or is to.
-func (s *socket) read() {
-	for {
-		// The end of a context would break the connection; it is closed instead.
-		kind, r, err := s.conn.Reader(context.Background())
-		if err != nil {
-			return
-		}
-		most := s.api.cfg.Limits.FrameBytes
-		b, err := io.ReadAll(io.LimitReader(r, most+1))
-		if err != nil {
-			return
-		}
-		s.hear()
-		switch {
-		case int64(len(b)) > most:
-			s.close(closeTooBig, fmt.Sprintf("a frame has at most %d bytes (limits.frameBytes)", most))
-		case !s.rate.allow(s.api.cfg.Now()):
-			s.slowDown()
-		case kind != websocket.MessageText:
-			s.close(closeBadFrame, "frames are JSON in text messages")
-		default:
-			s.take(b)
-		}
-		select {
-		case <-s.bye:
-			return
-		default:
-		}
-	}
-}
-
 // close lets the writer close the connection, after what was sent before. The
 // first reason counts. What runs is cancelled.
 func (s *socket) close(code websocket.StatusCode, reason string) {
@@ -189,6 +159,7 @@ func (s *socket) closing(code websocket.StatusCode, reason string) {
 func (s *socket) abandon(r *run, why string) {
 	if !r.detached {
 		r.cancel(carrel.Fail("httpapi.socket", abi.Canceled, why))
+		r.launch() // if it waits for its turn to start, it ends now
 	}
 }
 
@@ -222,38 +193,6 @@ func (s *socket) cut() {
 	if s.below != nil {
 		_ = s.below.Close() // what is broken is ended, too
 	}
-}
-
-// begin starts an invocation, and returns when it has its place among the
-// turns of its memory id.
-func (s *socket) begin(id string, call invoke.Call, detached bool) error {
-	const op = "httpapi.socket"
-	s.mu.Lock()
-	if _, twice := s.running[id]; twice {
-		s.mu.Unlock()
-		return carrel.Fail(op, abi.BadRequest, "an invocation with this id runs on this WebSocket")
-	}
-	if most := s.api.cfg.Limits.SocketInvocations; len(s.running) >= most {
-		s.mu.Unlock()
-		return carrel.FailLimit(op, abi.QuotaExceeded, "socketInvocations", fmt.Sprintf(
-			"%d invocations run on this WebSocket already; the host's operator can raise `limits.socketInvocations`", most))
-	}
-	queued := make(chan struct{})
-	call.Queued = func() { close(queued) }
-	r := s.api.start(context.Background(), call, detached)
-	s.running[id] = r
-	s.pumping++
-	s.mu.Unlock()
-	start := s.api.cfg.Now()
-	s.pumps.Go(func() {
-		s.pump(id, r)
-		s.logged(r, s.api.cfg.Now().Sub(start))
-	})
-	select {
-	case <-queued:
-	case <-r.ended: // it was refused before it got that far
-	}
-	return nil
 }
 
 // logged logs the end of an invocation like that of a request, which it is.
@@ -341,20 +280,47 @@ func (s *socket) part() {
 	_ = s.conn.Close(code, reason) // the client may be gone; it is closed in any case
 }
 
-func (s *socket) put(b []byte) bool {
+func (s *socket) put(pieces [][]byte) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), s.api.cfg.Limits.WriteTimeout)
 	defer cancel()
-	if err := s.conn.Write(ctx, websocket.MessageText, b); err != nil {
+	if err := s.message(ctx, pieces); err != nil {
 		_ = s.conn.CloseNow() // the error that counts is the other
 		return false
 	}
 	return true
 }
 
+// gather is up to how many bytes the pieces of a frame are put together: each
+// is written on its own otherwise, so that a large answer is not copied.
+const gather = 16 << 10
+
+func (s *socket) message(ctx context.Context, pieces [][]byte) error {
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
+	if size <= gather {
+		pieces = [][]byte{slices.Concat(pieces...)}
+	}
+	w, err := s.conn.Writer(ctx, websocket.MessageText)
+	if err != nil {
+		return fmt.Errorf("begin a frame: %w", err)
+	}
+	for _, p := range pieces {
+		if _, err := w.Write(p); err != nil {
+			return fmt.Errorf("write a frame: %w", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("end a frame: %w", err)
+	}
+	return nil
+}
+
 // send hands a frame to the writer, unless the connection is over.
-func (s *socket) send(b []byte) {
+func (s *socket) send(pieces ...[]byte) {
 	select {
-	case s.out <- b:
+	case s.out <- pieces:
 	case <-s.over:
 	case <-s.mute:
 	}

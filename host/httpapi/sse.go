@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,7 +66,7 @@ func (a *API) sendEvents(c echo.Context, b *buffer, n int64) (sawEnd bool, err e
 	h.Set(echo.HeaderContentType, mimeEvents)
 	h.Set("X-Accel-Buffering", "no")
 	c.Response().WriteHeader(http.StatusOK)
-	if err := out.write(""); err != nil {
+	if err := out.write(); err != nil {
 		return false, err
 	}
 	beat := time.NewTicker(heartbeat)
@@ -75,17 +76,18 @@ func (a *API) sendEvents(c echo.Context, b *buffer, n int64) (sawEnd bool, err e
 		events, ended, more := b.since(n)
 		for _, e := range events {
 			n++
-			if err := out.write("id: " + strconv.FormatInt(n, 10) + "\nevent: " + e.kind + "\ndata: " + string(e.data) + "\n\n"); err != nil {
+			head := []byte("id: " + strconv.FormatInt(n, 10) + "\nevent: " + e.kind + "\ndata: ")
+			if err := out.write(slices.Concat([][]byte{head}, e.pieces(), [][]byte{[]byte("\n\n")})...); err != nil {
 				return false, err
 			}
 		}
 		if ended {
-			return true, out.write("data: [DONE]\n\n")
+			return true, out.write([]byte("data: [DONE]\n\n"))
 		}
 		select {
 		case <-more:
 		case <-beat.C:
-			if err := out.write(": \n\n"); err != nil {
+			if err := out.write([]byte(": \n\n")); err != nil {
 				return false, err
 			}
 		case <-ctx.Done():
@@ -102,13 +104,13 @@ type eventWriter struct {
 	now     func() time.Time
 }
 
-func (w eventWriter) write(text string) error {
+func (w eventWriter) write(pieces ...[]byte) error {
 	rc := http.NewResponseController(w.c.Response())
 	if err := rc.SetWriteDeadline(w.now().Add(w.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return gone(err)
 	}
-	if text != "" {
-		if _, err := w.c.Response().Write([]byte(text)); err != nil {
+	for _, p := range pieces {
+		if _, err := w.c.Response().Write(p); err != nil {
 			return gone(err)
 		}
 	}
