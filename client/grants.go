@@ -10,6 +10,10 @@ import (
 // Grant is what the tenant's owner allows a plugin.
 type Grant struct {
 	Call []string `json:"call"` // plugin/Service.method, plugin/Service.* or plugin/*
+	// MemoryNamespace is where the plugin's explicit memory ids live, together
+	// with those of other plugins that are granted the same and whose manifests
+	// ask for it; "" = in its own.
+	MemoryNamespace string `json:"memoryNamespace,omitempty"`
 }
 
 // Grant reads what a plugin is granted.

@@ -54,15 +54,15 @@ func (l *line) send(t *testing.T, method, path, body string) (int, string) {
 	return resp.StatusCode, testenv.Answer{Status: resp.StatusCode, Header: resp.Header, Body: bytes.TrimSpace(b)}.Problem(t).Code
 }
 
-// eventually asks again and again, for ten seconds at most, until what nobody
+// eventually asks again and again, for half a minute at most, until what nobody
 // announces has happened.
 func eventually(t *testing.T, happened func() bool) {
 	t.Helper()
-	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	within, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for !happened() {
 		if within.Err() != nil {
-			t.Fatal("it did not happen within ten seconds")
+			t.Fatal("it did not happen within half a minute")
 		}
 	}
 }

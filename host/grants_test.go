@@ -59,7 +59,9 @@ func TestAGrantThatIsWrongGrantsNothing(t *testing.T) {
 	for name, r := range map[string]refusal{
 		"patterns that are none":  {body: `{"call":["other/*","*","other/Svc.run.*","Other/Svc.*"]}`, status: 400, code: "bad_request", pointers: []string{"/call/1", "/call/3"}},
 		"a pattern with a number": {body: `{"call":[1]}`, status: 400, code: "bad_request", pointers: []string{"/call/0"}},
-		"what is not there yet":   {body: `{"http":[],"secrets":["X"],"memoryNamespace":"shared"}`, status: 400, code: "bad_request", pointers: []string{"/http", "/secrets", "/memoryNamespace"}},
+		"what is not there yet":   {body: `{"http":[],"secrets":["X"]}`, status: 400, code: "bad_request", pointers: []string{"/http", "/secrets"}},
+		"no namespace's name":     {body: `{"memoryNamespace":"shared:x"}`, status: 400, code: "bad_request", pointers: []string{"/memoryNamespace"}},
+		"a namespace of 64 bytes": {body: `{"memoryNamespace":"` + strings.Repeat("x", 64) + `"}`, status: 400, code: "bad_request", pointers: []string{"/memoryNamespace"}},
 		"a member of no name":     {body: `{"calls":[]}`, status: 400, code: "bad_request", pointers: []string{"/calls"}},
 		"more than 256 patterns":  {body: `{"call":["a/*"` + strings.Repeat(`,"a/*"`, 256) + `]}`, status: 422, code: "limit_exceeded", limit: "grantCalls"},
 		"no plugin of the tenant": {path: "/api/v1/tenant/grants/other", body: `{"call":[]}`, status: 404, code: "not_found"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,12 +50,11 @@ func closed(t *testing.T, a *testenv.Actor, s *testenv.Socket) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for left := true; left; {
-		left = false
-		for _, m := range a.Memories("lives") {
-			left = left || m.Kind == "session" && m.MemoryID == s.Session+"#com.acme.Sitting.chat"
-		}
-	}
+	eventually(t, func() bool {
+		return !slices.ContainsFunc(a.Memories("lives"), func(m client.Memory) bool {
+			return m.Kind == "session" && m.MemoryID == s.Session+"#com.acme.Sitting.chat"
+		})
+	})
 }
 
 func TestEventsOnASocketAreThoseOfAStreamWithTheFramesID(t *testing.T) {
@@ -352,13 +352,14 @@ func TestATenantHasOnlySoManySockets(t *testing.T) {
 	env.Tenant("globex").Socket(client.SocketOptions{})
 	first.Chat(sitting, "msg", "U1")
 	closed(t, acme, first)
-	for { // the place is free a moment after the histories are gone
+	eventually(t, func() bool {
 		s, err := acme.Client().Connect(t.Context(), client.SocketOptions{})
-		if err == nil {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			return
+		if err != nil {
+			return false
 		}
-	}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		return true
+	})
 }

@@ -2,8 +2,12 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -52,7 +56,7 @@ func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
 		var code sandbox.Report
 		if m.HasCode() {
 			if code, err = box.Admit(ctx, wasm); err != nil {
-				return Admission{}, err
+				return Admission{}, withLastWords(err, code.Log)
 			}
 			r.Path, r.Imports, r.Exports, r.CompileMicros = code.Path, code.Imports, code.Exports, code.CompileFor.Microseconds()
 			raw, ok = code.Manifest, code.Manifest != nil
@@ -71,6 +75,63 @@ func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
 		r.ManifestBytes, r.Models = len(raw), models(manifest)
 		return Admission{Manifest: manifest, Report: r}, nil
 	}
+}
+
+// maxLastWords bounds, in bytes, what a refusal quotes of a guest.
+const maxLastWords = 1 << 10
+
+// withLastWords adds to the refusal of guest code that failed what the guest
+// wrote last: a runtime says on stderr why it gives up, and then traps.
+func withLastWords(err error, log []sandbox.LogLine) error {
+	failure, ok := errors.AsType[*carrel.Error](err)
+	if code := carrel.CodeOf(err); !ok || code != abi.GuestTrap && code != abi.GuestFailed {
+		return err
+	}
+	const stderr = 2 // the level of its lines, and of warnings; traps are above
+	var words []string
+	left := maxLastWords
+	for _, line := range slices.Backward(log) {
+		if line.Level != stderr {
+			continue
+		}
+		text := shown(strings.TrimSpace(line.Text), left)
+		if text == "" {
+			continue
+		}
+		words = append(words, text)
+		if left -= len(text) + len("; "); left <= 0 || len(words) == maxLastLines {
+			break
+		}
+	}
+	if len(words) == 0 {
+		return err
+	}
+	slices.Reverse(words)
+	told := *failure
+	told.Err = err
+	told.Msg = strings.TrimSpace(failure.Msg + "; the last that it wrote: " + strings.Join(words, "; "))
+	return &told
+}
+
+// maxLastLines bounds the lines that a refusal quotes.
+const maxLastLines = 3
+
+// shown returns the beginning of a text, so many bytes of it or fewer, with
+// spaces for what cannot be shown.
+func shown(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
 }
 
 // checkExports refuses a manifest that names functions which the module does

@@ -2,15 +2,18 @@ package plugins_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/plugins"
 )
 
@@ -68,6 +71,45 @@ func TestAdmit(t *testing.T) {
 			want := plugins.Report{Path: tc.message, ModuleBytes: len(tc.wasm), ManifestBytes: len(good), Models: []string{"default"}}
 			if got, _ := json.Marshal(a.Report); a.Manifest.Name != "a" || string(got) != mustJSON(t, want) {
 				t.Errorf("got %+v", a)
+			}
+		})
+	}
+}
+
+// talker is a module whose _initialize writes a text and then traps.
+func talker(text string) []byte {
+	m := wasmtest.New()
+	write := m.WASI("fd_write")
+	m.Memory(2)
+	m.Data(16, binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 64), uint32(len(text))))
+	m.Data(64, []byte(text))
+	start := m.Func(nil, nil)
+	start.Const(2).Const(16).Const(1).Const(32).Call(write).Drop().Unreachable()
+	m.Export("_initialize", 0, start.Index)
+	return m.Bytes()
+}
+
+func TestCodeThatTrapsInAdmissionIsQuoted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text, quoted string
+		least, most  int // bytes of the message
+	}{
+		"what it wrote last":             {"panic: no config\n", "the last that it wrote: panic: no config", 1, 500},
+		"the last lines, in their order": {"one\ntwo\nthree\nfour\n\n", "the last that it wrote: two; three; four", 1, 500},
+		"without what disturbs":          {"a\x1b[31mb\r\u202ec", "the last that it wrote: a [31mb  c", 1, 500},
+		"no more than 1 KiB of it":       {strings.Repeat("ü", 10_000), strings.Repeat("ü", 500), 1000, 1024 + 300},
+		"nothing, where it wrote none":   {"\n \n", "", 1, 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
+			_, err := admit(t.Context(), withManifest(string(talker(tc.text)), smallest))
+			wantCode(t, err, abi.GuestTrap)
+			e, ok := errors.AsType[*carrel.Error](err)
+			if !ok || !strings.Contains(e.Msg, tc.quoted) || len(e.Msg) < tc.least || len(e.Msg) > tc.most || !utf8.ValidString(e.Msg) {
+				t.Errorf("got %v", err)
+			}
+			if quotes := strings.Contains(e.Msg, "that it wrote"); quotes != (tc.quoted != "") {
+				t.Errorf("got %q", e.Msg)
 			}
 		})
 	}

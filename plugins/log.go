@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,26 +27,48 @@ type Entry struct {
 type Log struct {
 	lines int
 
-	mu    sync.Mutex // guards rings
-	rings *simplelru.LRU[plugin, *ring]
+	mu      sync.Mutex                                  // guards what follows
+	tenants *simplelru.LRU[carrel.TenantID, *tenantLog] // by when a line was last added
+	bytes   int                                         // of all of them
+}
+
+// tenantLog is the logs of one tenant's plugins, guarded by Log.mu.
+type tenantLog struct {
+	rings *simplelru.LRU[carrel.PluginName, *ring] // by when a line was last added
+	bytes int
 }
 
 // ring is the log of one plugin, guarded by Log.mu.
 type ring struct {
 	last    int64
 	entries []Entry // oldest first
+	bytes   int
 }
 
-// Bounds of what is kept.
+// Bounds of what is kept. They hold for lines that arrive after a Drop as
+// well, from invocations that had begun before it.
 const (
-	maxLogPlugins = 1000
-	maxLineBytes  = 4 << 10
+	MaxLogLineBytes   = 4 << 10   // of one line; the rest is cut
+	MaxLogPluginBytes = 256 << 10 // of one plugin: its oldest lines go
+	MaxLogTenantBytes = 4 << 20   // of one tenant: the lines of the plugin that was silent the longest go
+	maxLogBytes       = 256 << 20 // of all: the lines of the tenant that was silent the longest go
+	maxLogTenants     = 10_000
+	maxLogPlugins     = 1000 // of one tenant
+
+	// entryBytes is what a line costs besides its texts, so that empty lines
+	// are not free.
+	entryBytes = 128
 )
 
-// NewLog returns a log that keeps that many lines of each plugin.
+// size is what a line counts as.
+func (e Entry) size() int { return entryBytes + len(e.Request) + len(e.Method) + len(e.Text) }
+
+// NewLog returns a log that keeps up to that many lines of each plugin.
 func NewLog(lines int) (*Log, error) {
-	rings, err := simplelru.NewLRU[plugin, *ring](maxLogPlugins, nil)
-	return &Log{lines: lines, rings: rings}, err
+	l := &Log{lines: lines}
+	var err error
+	l.tenants, err = simplelru.NewLRU(maxLogTenants, func(_ carrel.TenantID, t *tenantLog) { l.bytes -= t.bytes })
+	return l, err
 }
 
 // Add appends a line. Long ones are cut.
@@ -53,29 +76,75 @@ func (l *Log) Add(t carrel.TenantID, p carrel.PluginName, e Entry) {
 	e.Text = cut(strings.ToValidUTF8(e.Text, "\uFFFD"))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r, ok := l.rings.Get(plugin{t, p})
+	tenant, ok := l.tenants.Get(t)
+	if !ok {
+		tenant = newTenantLog(l)
+		l.tenants.Add(t, tenant)
+	}
+	r, ok := tenant.rings.Get(p)
 	if !ok {
 		r = &ring{}
-		l.rings.Add(plugin{t, p}, r)
+		tenant.rings.Add(p, r)
 	}
 	r.last++
 	e.Seq = r.last
-	if len(r.entries) == l.lines {
-		copy(r.entries, r.entries[1:])
-		r.entries = r.entries[:l.lines-1]
-	}
 	r.entries = append(r.entries, e)
+	l.count(tenant, r, e.size())
+
+	n := 0 // lines that go
+	for over := r.bytes - MaxLogPluginBytes; over > 0 || len(r.entries)-n > l.lines; n++ {
+		size := r.entries[n].size()
+		over -= size
+		l.count(tenant, r, -size)
+	}
+	r.entries = slices.Delete(r.entries, 0, n)
+	for _, name := range tenant.rings.Keys() { // who was silent the longest comes first
+		if tenant.bytes <= MaxLogTenantBytes {
+			break
+		}
+		// The ring stays, so that the numbers of its lines go on.
+		silent, _ := tenant.rings.Peek(name)
+		l.count(tenant, silent, -silent.bytes)
+		silent.entries = nil
+	}
+	for l.bytes > maxLogBytes {
+		l.tenants.RemoveOldest()
+	}
+}
+
+func newTenantLog(l *Log) *tenantLog {
+	t := &tenantLog{}
+	t.rings, _ = simplelru.NewLRU(maxLogPlugins, func(_ carrel.PluginName, r *ring) { l.count(t, r, -r.bytes) }) // its error is a size below 1
+	return t
+}
+
+// count adds to what is kept at all three levels.
+func (l *Log) count(t *tenantLog, r *ring, n int) {
+	r.bytes += n
+	t.bytes += n
+	l.bytes += n
 }
 
 func cut(s string) string {
-	if len(s) <= maxLineBytes {
+	if len(s) <= MaxLogLineBytes {
 		return s
 	}
-	n := maxLineBytes
+	n := MaxLogLineBytes
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
 	return s[:n] + "…"
+}
+
+// ring returns a plugin's log, nil if there is none. Reading keeps no log from
+// being the one that was silent the longest. The caller holds mu.
+func (l *Log) ring(t carrel.TenantID, p carrel.PluginName) *ring {
+	tenant, ok := l.tenants.Peek(t)
+	if !ok {
+		return nil
+	}
+	r, _ := tenant.rings.Peek(p)
+	return r
 }
 
 // After returns up to limit lines with numbers above seq, oldest first. The
@@ -83,8 +152,8 @@ func cut(s string) string {
 func (l *Log) After(t carrel.TenantID, p carrel.PluginName, seq int64, limit int) []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r, ok := l.rings.Get(plugin{t, p})
-	if !ok {
+	r := l.ring(t, p)
+	if r == nil {
 		return nil
 	}
 	var out []Entry
@@ -100,5 +169,12 @@ func (l *Log) After(t carrel.TenantID, p carrel.PluginName, seq int64, limit int
 func (l *Log) Drop(t carrel.TenantID, p carrel.PluginName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rings.Remove(plugin{t, p})
+	tenant, ok := l.tenants.Peek(t)
+	if !ok {
+		return
+	}
+	tenant.rings.Remove(p)
+	if tenant.rings.Len() == 0 {
+		l.tenants.Remove(t)
+	}
 }

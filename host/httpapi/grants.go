@@ -43,7 +43,7 @@ func answerGrant(c echo.Context, g store.Grant) error {
 	if g.Call == nil {
 		g.Call = []string{}
 	}
-	return c.JSON(http.StatusOK, client.Grant{Call: g.Call})
+	return c.JSON(http.StatusOK, client.Grant{Call: g.Call, MemoryNamespace: string(g.Namespace)})
 }
 
 // putGrant replaces a plugin's grant; what the body leaves out is taken back.
@@ -56,7 +56,7 @@ func (a *API) putGrant(c echo.Context) error {
 		Call            []string        `json:"call"`
 		HTTP            json.RawMessage `json:"http"`
 		Secrets         json.RawMessage `json:"secrets"`
-		MemoryNamespace json.RawMessage `json:"memoryNamespace"`
+		MemoryNamespace *string         `json:"memoryNamespace"`
 	}
 	if err := a.readInto(c, &in); err != nil {
 		return err
@@ -65,10 +65,20 @@ func (a *API) putGrant(c echo.Context) error {
 	for _, m := range []struct {
 		name  string
 		value json.RawMessage
-	}{{"http", in.HTTP}, {"secrets", in.Secrets}, {"memoryNamespace", in.MemoryNamespace}} {
+	}{{"http", in.HTTP}, {"secrets", in.Secrets}} {
 		if len(m.value) > 0 {
 			faults = append(faults, carrel.Fault{Pointer: "/" + m.name, Message: "it is not supported by this host yet; leave it out"})
 		}
+	}
+	g := store.Grant{Call: in.Call}
+	if in.MemoryNamespace != nil && *in.MemoryNamespace != "" {
+		// A namespace is named like a plugin; the two are never the same one.
+		if _, err := carrel.ParsePluginName(*in.MemoryNamespace); err != nil {
+			faults = append(faults, carrel.Fault{
+				Pointer: "/memoryNamespace", Message: "it is a small letter, then up to 62 small letters, digits or hyphens",
+			})
+		}
+		g.Namespace = carrel.Namespace(*in.MemoryNamespace)
 	}
 	for i, p := range in.Call {
 		if _, err := carrel.ParseCallPattern(p); err != nil {
@@ -84,10 +94,9 @@ func (a *API) putGrant(c echo.Context) error {
 		return carrel.FailLimit("httpapi.grants", abi.LimitExceeded, "grantCalls",
 			fmt.Sprintf("a grant has at most %d patterns in call", maxGrantCalls))
 	}
-	g := store.Grant{Call: in.Call}
 	if err := a.cfg.Grants.SetGrant(c.Request().Context(), caller(c).Tenant, name, g); err != nil {
 		return err
 	}
-	a.cfg.Log.Info("grant changed", "tenant", caller(c).Tenant, "plugin", name, "call", g.Call, "request", requestID(c))
+	a.cfg.Log.Info("grant changed", "tenant", caller(c).Tenant, "plugin", name, "call", g.Call, "memoryNamespace", g.Namespace, "request", requestID(c))
 	return answerGrant(c, g)
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/invoke"
+	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/host/strictjson"
 	"github.com/carrelhost/carrel/plugins"
@@ -53,18 +55,32 @@ func (a *API) describe(c echo.Context) error {
 	})
 }
 
+// memoryRule tells where a method's memory id comes from. The order is that of
+// memory.Resolve: the session's id has the priority 0 and the request's, behind
+// which nothing is asked, 100.
 func memoryRule(running plugins.Running, m *plugins.Method) client.MemoryRule {
-	rule := client.MemoryRule{Param: m.Spec.MemoryID, Required: m.Spec.MemoryIDRequired, Default: "session, then request"}
+	if m.Spec.Kind != abi.KindChat {
+		return client.MemoryRule{Default: "none"}
+	}
+	rule := client.MemoryRule{Param: m.Spec.MemoryID, Required: m.Spec.MemoryIDRequired}
+	if rule.Required {
+		rule.Default = "none"
+		return rule
+	}
+	order := []string{"session", "request"}
 	if p := running.Manifest.DefaultMemoryID; p != nil {
 		from := p.From
 		if p.Export != "" {
 			from = "the plugin's function " + p.Export
 		}
-		rule.Default = from + ", then session, then request"
+		switch {
+		case p.Priority < memory.SessionPriority:
+			order = []string{from, "session", "request"}
+		case p.Priority < memory.RequestPriority:
+			order = []string{"session", from, "request"}
+		}
 	}
-	if rule.Required {
-		rule.Default = "none"
-	}
+	rule.Default = strings.Join(order, ", then ")
 	return rule
 }
 

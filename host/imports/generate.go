@@ -44,6 +44,9 @@ func (h *Host) generate(ctx context.Context, request []byte) (any, error) {
 		default:
 			return nil, carrel.Fail("imports.generate", abi.InvalidParams, "a message's role is system, user or assistant")
 		}
+		if m.Role == string(carrel.RoleUser) && m.Content == "" {
+			return nil, carrel.Fail("imports.generate", abi.InvalidParams, "a user's message is not empty")
+		}
 	}
 	if err := checkOptions(in.Generation); err != nil {
 		return nil, err

@@ -178,6 +178,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"a model call without messages":           {abi.OpModelGenerate, `{"model":"m"}`, abi.InvalidParams},
 		"a model call of a tool's message":        {abi.OpModelGenerate, `{"messages":[{"role":"tool","content":"r"}]}`, abi.InvalidParams},
 		"a model call of no role":                 {abi.OpModelGenerate, `{"messages":[{"content":"r"}]}`, abi.InvalidParams},
+		"a model call of an empty question":       {abi.OpModelGenerate, `{"messages":[{"role":"user","content":"U"},{"role":"user","content":""}]}`, abi.InvalidParams},
 		"a model call of parts":                   {abi.OpModelGenerate, `{"messages":[{"role":"user","content":[]}]}`, abi.BadRequest},
 		"a temperature above 2":                   {abi.OpModelGenerate, generate(`"temperature":2.1,`), abi.InvalidParams},
 		"a temperature below 0":                   {abi.OpModelGenerate, generate(`"temperature":-0.1,`), abi.InvalidParams},
@@ -215,7 +216,7 @@ func TestAHugeRequestIsReadOnce(t *testing.T) {
 	huge := strings.Repeat("x", abi.MaxRequestBytes-100)
 	v := &invocation{}
 	if _, refused := imports.New(v).Do(t.Context(), abi.OpMemoryAppend, []byte(
-		`{"memoryId":"1","messages":[{"role":"user","content":"`+huge+`"},{"role":"assistant"}]}`)); refused != nil || !strings.Contains(v.got, huge) {
+		`{"memoryId":"1","messages":[{"role":"user","content":"`+huge+`"},{"role":"assistant","content":"A"}]}`)); refused != nil || !strings.Contains(v.got, huge) {
 		t.Errorf("got %+v", refused)
 	}
 	v = &invocation{}

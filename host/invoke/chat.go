@@ -15,17 +15,25 @@ import (
 // chat runs a chat method: the order of its steps is that of the memory
 // contract, "One invocation of a chat method".
 func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error) {
-	key, err := v.resolve(ctx, f, args.Value)
+	m := f.method
+	target, err := v.target(ctx, f)
 	if err != nil {
 		return Result{}, err
 	}
-	m := f.method
+	if err := memory.CheckID(target, args.Value); err != nil {
+		return Result{}, err
+	}
 	if err := m.Params.Validate(args.Value, len(args.JSON)); err != nil {
 		return Result{}, err
 	}
 	// Both messages depend on the params only. They are rendered before
-	// anything is touched, so that params that are refused end no history.
+	// anything is touched, so that params that are refused end no history and
+	// run no code: a default id may be the plugin's own code's to say.
 	system, user, err := render(m, args.Value)
+	if err != nil {
+		return Result{}, err
+	}
+	key, err := v.resolve(ctx, f, target, args.Value)
 	if err != nil {
 		return Result{}, err
 	}
@@ -62,30 +70,39 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	if err != nil {
 		return Result{}, fmt.Errorf("call model: %w", err)
 	}
+	f.usage.add(Usage{Usage: answer.Usage})
 	turn = append(turn, carrel.Message{Role: carrel.RoleAssistant, Content: answer.Text})
 	if err := v.commit(ctx, f, key, view.Generation, change, turn); err != nil {
 		return Result{}, err
 	}
-	usage := f.usage // of the plugin's own default id provider
-	usage.add(Usage{Usage: answer.Usage})
 	return Result{
 		ID: f.id, Output: answer.Text, MemoryID: key.ID,
-		Model: answer.Model, FinishReason: answer.FinishReason, Usage: usage,
+		Model: answer.Model, FinishReason: answer.FinishReason, Usage: f.usage,
 	}, nil
 }
 
+// target is the chat method of an invocation, as far as its memory id depends
+// on it.
+func (v *Invoker) target(ctx context.Context, f *frame) (memory.Target, error) {
+	t := memory.Target{
+		Plugin: f.address.Plugin, Service: f.method.Service, Method: f.address.Method, Scope: f.method.Scope,
+		IDParam: f.method.Spec.MemoryID, Required: f.method.Spec.MemoryIDRequired,
+		Provider: f.running.Manifest.DefaultMemoryID, AllowLeak: f.running.Manifest.AllowDefaultIDLeak,
+	}
+	if t.IDParam == "" {
+		return t, nil
+	}
+	var err error
+	t.Shared, err = v.shared(ctx, f)
+	return t, err
+}
+
 // resolve returns the memory key of a chat method's invocation.
-func (v *Invoker) resolve(ctx context.Context, f *frame, args map[string]any) (carrel.MemoryKey, error) {
-	return memory.Resolve(
-		memory.Ambient{
-			Caller: f.tree.call.Caller, Request: f.tree.scope.ID(), Session: f.tree.sessionID(), Header: f.tree.call.Header,
-			Exported: func() (string, error) { return v.exportedID(ctx, f) },
-		},
-		memory.Target{
-			Plugin: f.address.Plugin, Service: f.method.Service, Method: f.address.Method, Scope: f.method.Scope,
-			IDParam: f.method.Spec.MemoryID, Required: f.method.Spec.MemoryIDRequired,
-			Provider: f.running.Manifest.DefaultMemoryID, AllowLeak: f.running.Manifest.AllowDefaultIDLeak,
-		}, args)
+func (v *Invoker) resolve(ctx context.Context, f *frame, t memory.Target, args map[string]any) (carrel.MemoryKey, error) {
+	return memory.Resolve(memory.Ambient{
+		Caller: f.tree.call.Caller, Request: f.tree.scope.ID(), Session: f.tree.sessionID(), Header: f.tree.call.Header,
+		Exported: func() (string, error) { return v.exportedID(ctx, f) },
+	}, t, args)
 }
 
 // start tells the client that its invocation has begun, and returns where the

@@ -21,8 +21,9 @@ type tree struct {
 	queued  func()         // tells the client's edge that the call has its place
 	release func()         // of the turn of the client's own invocation; nil as long as it has none
 
-	mu      sync.Mutex                         // guards derived
-	derived map[carrel.Handle]carrel.MemoryKey // keys that guests asked for, which may have no history yet
+	mu      sync.Mutex                             // guards what follows
+	derived map[carrel.Handle]carrel.MemoryKey     // keys that guests asked for, which may have no history yet
+	granted map[carrel.PluginName]carrel.Namespace // shared namespaces, of the plugins whose grant was read
 }
 
 // end closes the request's scope and then lets the turn of the client's own
@@ -56,7 +57,7 @@ type frame struct {
 	method  *plugins.Method
 	address carrel.Address
 	memory  carrel.MemoryID // of a chat method
-	usage   Usage           // of the invocations under it; the guest's goroutine alone uses it
+	usage   Usage           // its own and of the invocations under it; its goroutine, or its guest's, alone uses it
 
 	held int // turn locks that this very invocation holds; guarded by turnLocks.mu
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/imports"
 	"github.com/carrelhost/carrel/host/model"
 	"github.com/carrelhost/carrel/host/strictjson"
-	"github.com/carrelhost/carrel/store"
 )
 
 // guest is an invocation as its guest may use it. It is used from one
@@ -58,7 +56,7 @@ func (g *guest) Invoke(ctx context.Context, r imports.Invoke) (imports.Invoked, 
 	}
 	child := &frame{tree: g.f.tree, parent: g.f, depth: g.f.depth + 1, address: at}
 	result, err := g.v.invoke(ctx, child, Args{args, r.Args})
-	g.f.usage.add(result.Usage)
+	g.f.usage.add(child.usage)
 	if err != nil {
 		return imports.Invoked{}, fmt.Errorf("invoke %s: %w", at, err)
 	}
@@ -170,10 +168,12 @@ func (g *guest) DefaultMemoryID(ctx context.Context, s carrel.ServiceName, name 
 	}
 	of := &frame{tree: g.f.tree, parent: g.f, depth: g.f.depth + 1, id: g.f.id, running: g.f.running, method: m, address: g.f.address}
 	of.address.Service, of.address.Method = s, name
-	target := *m
-	target.Spec.MemoryID = "" // what the call would name is not the question
-	of.method = &target
-	key, err := g.v.resolve(ctx, of, nil)
+	target, err := g.v.target(ctx, of)
+	if err != nil {
+		return imports.Memory{}, err
+	}
+	target.IDParam = "" // what the call would name is not the question
+	key, err := g.v.resolve(ctx, of, target, nil)
 	g.f.usage.add(of.usage)
 	if err != nil {
 		return imports.Memory{}, err
@@ -189,165 +189,6 @@ func (g *guest) remember(k carrel.MemoryKey) carrel.Handle {
 	defer g.f.tree.mu.Unlock()
 	g.f.tree.derived[h] = k
 	return h
-}
-
-// key returns the memory key that a guest names. Only its own namespace's
-// exist.
-func (g *guest) key(ctx context.Context, m imports.Memory) (carrel.MemoryKey, error) {
-	own := carrel.Namespace(g.f.address.Plugin)
-	tenant := g.f.tree.call.Caller.Tenant
-	if m.Key == "" {
-		id, err := carrel.ParseMemoryID(m.MemoryID)
-		return carrel.MemoryKey{Tenant: tenant, Namespace: own, Kind: carrel.KindExplicit, ID: id}, err
-	}
-	h, err := carrel.ParseHandle(m.Key)
-	if err != nil {
-		return carrel.MemoryKey{}, err
-	}
-	g.f.tree.mu.Lock()
-	k, known := g.f.tree.derived[h]
-	g.f.tree.mu.Unlock()
-	if !known {
-		found, err := g.v.cfg.Histories.History(ctx, tenant, h, nil)
-		if err != nil {
-			return carrel.MemoryKey{}, err
-		}
-		k = found.Key
-	}
-	if k.Namespace != own {
-		return carrel.MemoryKey{}, carrel.FailNotFound("invoke.guest")
-	}
-	return k, nil
-}
-
-// What one page of messages may hold: read takes so many at a time, so that a
-// history of large messages is never in memory as a whole.
-const (
-	readMessages = 32
-	pageBytes    = 2 << 20
-)
-
-// Messages implements imports.Invoker. Reading touches nothing; a history
-// that is not there has no messages.
-func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, limit int) (page []imports.Message, more bool, err error) {
-	page = []imports.Message{}
-	k, err := g.key(ctx, of)
-	if err != nil {
-		return nil, false, err
-	}
-	view, err := g.v.cfg.Histories.View(ctx, k, 0)
-	if err != nil || view.Generation == 0 {
-		return page, false, err
-	}
-	size := int64(0)
-	for {
-		ask := min(readMessages, limit+1-len(page))
-		rows, err := g.v.cfg.Histories.Messages(ctx, k, view.Generation, after, ask)
-		if carrel.CodeOf(err) == abi.NotFound { // it ended in between
-			return page, false, nil
-		}
-		if err != nil {
-			return nil, false, fmt.Errorf("read messages: %w", err)
-		}
-		for _, m := range rows {
-			if m.Seq > 0 { // the system message never fills a page by itself
-				size += m.Size()
-			}
-			if len(page) == limit || after > 0 && len(page) > 0 && size > pageBytes {
-				return page, true, nil
-			}
-			page, after = append(page, messageOf(m)), m.Seq
-		}
-		if len(rows) < ask {
-			return page, false, nil
-		}
-	}
-}
-
-func messageOf(m store.StoredMessage) imports.Message {
-	return imports.Message{
-		Seq: m.Seq, Turn: m.Turn, Role: string(m.Role), Content: m.Content,
-		ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At,
-	}
-}
-
-// Append implements imports.Invoker: it takes the turn's lock, and touches for
-// the scope of the service that the guest runs in.
-func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Message) (imports.Memory, error) {
-	k, err := g.key(ctx, to)
-	if err != nil {
-		return imports.Memory{}, err
-	}
-	if g.f.method.Scope == carrel.ScopeApplication && !g.f.running.Manifest.AllowDefaultIDLeak &&
-		(k.Kind == carrel.KindRequest || k.Kind == carrel.KindSession) {
-		return imports.Memory{}, carrel.Fail("invoke.guest", abi.DefaultIDLeak, fmt.Sprintf(
-			"the memory id is the %s's, and the service %s is application-scoped: what it appends there would outlive the id and never end. "+
-				`Append from a service of a shorter scope, or accept the leak with "allowDefaultIdLeak": true in the manifest`,
-			k.Kind, g.f.address.Service))
-	}
-	release, err := g.v.turns.acquire(ctx, k, g.f, false, nil)
-	if err != nil {
-		return imports.Memory{}, err
-	}
-	defer release()
-	if err := g.f.tree.scope.Touch(ctx, g.f.use(k)); err != nil {
-		return imports.Memory{}, fmt.Errorf("touch: %w", err)
-	}
-	view, err := g.v.cfg.Histories.View(ctx, k, 0)
-	if err != nil {
-		return imports.Memory{}, fmt.Errorf("read history: %w", err)
-	}
-	if err := g.v.commit(ctx, g.f, k, view.Generation, nil, turn); err != nil {
-		return imports.Memory{}, err
-	}
-	return imports.Memory{MemoryID: string(k.ID), Key: g.remember(k).String()}, nil
-}
-
-// Delete implements imports.Invoker: it takes the turn's lock, so that a guest
-// does not end a turn that runs.
-func (g *guest) Delete(ctx context.Context, m imports.Memory) (bool, error) {
-	k, err := g.key(ctx, m)
-	if err != nil {
-		return false, err
-	}
-	release, err := g.v.turns.acquire(ctx, k, g.f, false, nil)
-	if err != nil {
-		return false, err
-	}
-	defer release()
-	_, err = g.v.cfg.Scopes.Delete(ctx, k)
-	if carrel.CodeOf(err) == abi.NotFound {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// List implements imports.Invoker.
-func (g *guest) List(ctx context.Context, prefix, after string, limit int) ([]imports.Listed, string, error) {
-	f := store.HistoryFilter{
-		Tenant: g.f.tree.call.Caller.Tenant, Plugin: g.f.address.Plugin, Prefix: prefix, Limit: limit + 1,
-	}
-	if after != "" {
-		n, err := strconv.ParseInt(after, 10, 64)
-		if err != nil {
-			return nil, "", carrel.Fail("invoke.guest", abi.InvalidParams, "after is not what a list returned as next")
-		}
-		f.After = n
-	}
-	rows, err := g.v.cfg.Histories.ListHistories(ctx, f)
-	if err != nil {
-		return nil, "", fmt.Errorf("list histories: %w", err)
-	}
-	out := make([]imports.Listed, 0, len(rows))
-	for i, h := range rows {
-		if i == limit {
-			return out, strconv.FormatInt(rows[i-1].Generation, 10), nil
-		}
-		out = append(out, imports.Listed{
-			MemoryID: string(h.Key.ID), Key: h.Handle.String(), Kind: string(h.Key.Kind), Messages: h.Messages, Bytes: h.Bytes,
-		})
-	}
-	return out, "", nil
 }
 
 // errorFaults returns the faults of an error that has some.

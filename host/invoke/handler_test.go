@@ -147,6 +147,57 @@ func TestTheTimeoutOfTheManifest(t *testing.T) {
 	e.wantStored()
 }
 
+// Whoever maintains a plugin finds in its log what callers were told only.
+func TestFailuresLeaveALineInThePluginsLog(t *testing.T) {
+	for name, tc := range map[string]struct{ address, params, text string }{
+		"it answers too late":                {"g/H.spin", `{}`, "timed out: the plugin did not answer within 150ms"},
+		"its output does not match a schema": {"g/H.typed", `{"n":[]}`, "failed: the plugin's output does not match"},
+		"its output is no text":              {"g/H.bytes", `{}`, "failed: the plugin's output is not valid UTF-8"},
+		"it says that it failed":             {"g/H.fail", `{}`, "failed: out_of_stock none left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, nil)
+			e.upload(acme, guestModule(guestManifest("g", `,"limits":{"timeout":"150ms"}`)))
+			c := e.raw(tc.address, tc.params)
+			if _, o := e.answered(c); o.err == nil {
+				t.Fatalf("got %+v", o)
+			}
+			got := e.log.After(acme, "g", 0, 100)
+			if len(got) != 1 || !strings.HasPrefix(got[0].Text, tc.text) || got[0].Level != 3 || got[0].Request != c.Request || "g/"+got[0].Method != tc.address {
+				t.Errorf("got %+v, want …%s…", got, tc.text)
+			}
+		})
+	}
+}
+
+func TestOutputOfMoreValuesThanTheHostReads(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	c := e.call("g/H.typed")
+	c.Args.JSON = []byte(`{"n":[` + strings.Repeat("1,", 100_000) + `1]}`) // the guest sends back what it was sent
+	_, o := e.answered(c)
+	wantError(t, o.err, abi.GuestFailed, "")
+	if failure, ok := errors.AsType[*carrel.Error](o.err); !ok || !strings.Contains(failure.Msg, "jsonValues") || strings.Contains(failure.Msg, "not JSON") {
+		t.Errorf("got %v", o.err)
+	}
+}
+
+// What was used is used, whatever came of it.
+func TestTheUsageOfWhatFails(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	_, o := e.answered(e.raw("g/H.fail", `{}`))
+	if o.err == nil || o.Usage.Guest <= 0 {
+		t.Errorf("got %+v", o)
+	}
+	// A guest that fails after it has asked the model, under one that goes on.
+	ask := step{abi.OpModelGenerate, `{"messages":[{"role":"user","content":"U"}]}`}
+	e.upload(acme, guestModule(strings.Replace(guestManifest("g", ""), `"export":"run"}`, `"export":"run","output":true}`, 1)))
+	got, o := e.perform(e.call("g/App.run"), invokes("Req", "run", script(ask, ask))) // two lines, which are no JSON
+	wantRefused(t, got[0], abi.EIO, abi.GuestFailed, "not JSON")
+	if o.Usage.InputTokens != 6 || o.Usage.OutputTokens != 8 {
+		t.Errorf("used %+v", o.Usage)
+	}
+}
+
 // A handler takes no turn and touches nothing by being called.
 func TestAHandlerHasNoHistory(t *testing.T) {
 	e := newGuestEnv(t, nil)

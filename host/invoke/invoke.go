@@ -151,7 +151,8 @@ func (u *Usage) add(o Usage) {
 // Run handles one outermost request: it opens a request scope, invokes, and
 // closes the scope again, whatever happened. When it returns, the turn is
 // durable (nil error) or never was, and what the request's scope touched is
-// gone, or Closed says that it is pending.
+// gone, or Closed says that it is pending. With an error the Result holds what
+// was used until then, and nothing else.
 //
 // Errors, besides those of the pipeline: forbidden if the caller's role may
 // not invoke, draining, overloaded, quota_exceeded, limit_exceeded for a
@@ -184,7 +185,10 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 		}
 	})
 	defer queued()
-	t := &tree{seq: v.seq.Add(1), call: c, session: c.Socket, queued: queued, derived: map[carrel.Handle]carrel.MemoryKey{}}
+	t := &tree{
+		seq: v.seq.Add(1), call: c, session: c.Socket, queued: queued,
+		derived: map[carrel.Handle]carrel.MemoryKey{}, granted: map[carrel.PluginName]carrel.Namespace{},
+	}
 	if c.Session != "" {
 		var leaveSession func()
 		if t.session, leaveSession, err = v.cfg.Scopes.Enter(ctx, c.Caller, c.Session); err != nil {
@@ -196,8 +200,9 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 	// Deferred, so that a panic, which the edge survives, leaves no history
 	// behind until the next start.
 	defer func() { closed = t.end(ctx) }()
-	if result, err = v.invoke(ctx, &frame{tree: t, depth: 1, address: c.Address}, c.Args); err != nil {
-		return Result{}, closed, ended(ctx, err)
+	outer := &frame{tree: t, depth: 1, address: c.Address}
+	if result, err = v.invoke(ctx, outer, c.Args); err != nil {
+		return Result{Usage: outer.usage}, closed, ended(ctx, err)
 	}
 	return result, closed, nil
 }
@@ -217,7 +222,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// invoke runs one invocation, at whatever depth, and fills in its frame.
+// invoke runs one invocation, at whatever depth, and fills in its frame, whose
+// usage is also that of an invocation that fails.
 func (v *Invoker) invoke(ctx context.Context, f *frame, args Args) (Result, error) {
 	caller := f.tree.call.Caller
 	running, err := v.cfg.Catalog.Running(ctx, caller.Tenant, f.address.Plugin, f.address.Version)

@@ -153,3 +153,31 @@ func TestTheUsageOfAProvider(t *testing.T) {
 		t.Errorf("used %+v, all together %+v", inner.Usage, o.Usage)
 	}
 }
+
+// What is refused runs no code: a refusal costs the caller's plugin nothing.
+func TestParamsThatAreRefusedRunNoProvider(t *testing.T) {
+	e := newEnv(t, nil)
+	e.upload(acme, withProvider("id_some", ""))
+	for name, tc := range map[string]struct {
+		params string
+		code   abi.Code
+	}{
+		"a param is missing":                       {`{}`, abi.InvalidParams},
+		"a param is of another type":               {`{"msg":1}`, abi.InvalidParams},
+		"the user message is empty":                {`{"msg":""}`, abi.InvalidParams},
+		"the id is faulty, and so is a param":      {`{"id":"a\u0000","msg":1}`, abi.InvalidMemoryID},
+		"the id is no string, and a param is gone": {`{"id":1}`, abi.InvalidMemoryID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := e.refused(e.raw("g/Req.chat", tc.params), tc.code, "")
+			if e.asked() != 0 || o.Usage.Guest != 0 {
+				t.Errorf("the provider ran %d times; used %+v", e.asked(), o.Usage)
+			}
+		})
+	}
+	e.wantStored()
+	e.run(e.call("g/Req.chat", "msg", "U"), "A")
+	if e.asked() != 1 {
+		t.Errorf("it ran %d times", e.asked())
+	}
+}

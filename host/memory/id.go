@@ -28,6 +28,7 @@ type Ambient struct {
 // Target is the method that an invocation calls, as far as ids depend on it.
 type Target struct {
 	Plugin    carrel.PluginName
+	Shared    carrel.Namespace // where explicit ids live; "" = in the plugin's own namespace
 	Service   carrel.ServiceName
 	Method    carrel.MethodName
 	Scope     carrel.Scope
@@ -37,13 +38,27 @@ type Target struct {
 	AllowLeak bool
 }
 
-// The priorities of the built-in providers, which take the session's and the
-// request's own id. The request's always yields, so nothing behind it is ever
-// asked.
+// SessionPriority and RequestPriority are those of the built-in providers,
+// which take the session's and the request's own id. The request's always
+// yields, so nothing behind it is ever asked.
 const (
-	sessionPriority = 0
-	requestPriority = 100
+	SessionPriority = 0
+	RequestPriority = 100
 )
+
+// Shared returns the namespace that plugins share under a name. The prefix has
+// a character that no plugin's name has, so that it is nobody's own.
+func Shared(name carrel.Namespace) carrel.Namespace { return "shared:" + name }
+
+// CheckID refuses, with invalid_memory_id, an explicit memory id that Resolve
+// would refuse. It asks no provider, and so runs nobody's code.
+func CheckID(t Target, args map[string]any) error {
+	if t.IDParam == "" {
+		return nil
+	}
+	_, err := explicitID(t, args)
+	return err
+}
 
 // Resolve returns the key of the history that an invocation uses: an explicit
 // id always wins, then the first default id provider that yields one. Its
@@ -58,6 +73,9 @@ func Resolve(a Ambient, t Target, args map[string]any) (carrel.MemoryKey, error)
 		}
 		if id != "" {
 			key.Kind, key.ID = carrel.KindExplicit, id
+			if t.Shared != "" {
+				key.Namespace = t.Shared
+			}
 			return key, nil
 		}
 	}
@@ -123,14 +141,14 @@ func defaultID(a Ambient, t Target, key *carrel.MemoryKey) (carrel.MemoryID, err
 		}
 		return pluginID(a, t.Provider, key)
 	}
-	if id, err := own(math.MinInt, sessionPriority); err != nil || id != "" {
+	if id, err := own(math.MinInt, SessionPriority); err != nil || id != "" {
 		return id, err
 	}
 	if a.Session != "" {
 		key.Kind = carrel.KindSession
 		return carrel.MemoryID(a.Session), nil
 	}
-	if id, err := own(sessionPriority, requestPriority); err != nil || id != "" {
+	if id, err := own(SessionPriority, RequestPriority); err != nil || id != "" {
 		return id, err
 	}
 	key.Kind = carrel.KindRequest

@@ -341,3 +341,20 @@ func TestAnExplicitIDSpelledLikeADefaultOneIsAnother(t *testing.T) {
 		t.Errorf("got %+v and %+v, want the same id in two keys", spelled, byDefault)
 	}
 }
+
+func TestExplicitIDsLiveInTheSharedNamespaceAndDefaultOnesDoNot(t *testing.T) {
+	in := memory.Ambient{Caller: caller, Request: "req_1"}
+	to := target(optionalID)
+	to.Shared = memory.Shared("helper") // named like the plugin itself
+	explicit, err := memory.Resolve(in, to, map[string]any{"id": "1"})
+	if want := (carrel.MemoryKey{Tenant: acme, Namespace: "shared:helper", Kind: carrel.KindExplicit, ID: "1"}); err != nil || explicit != want {
+		t.Errorf("got %+v, %v, want %+v", explicit, err, want)
+	}
+	byDefault, err := memory.Resolve(in, to, nil)
+	if want := (carrel.MemoryKey{Tenant: acme, Namespace: "helper", Kind: carrel.KindRequest, ID: "req_1" + suffix}); err != nil || byDefault != want {
+		t.Errorf("got %+v, %v, want %+v", byDefault, err, want)
+	}
+	if _, err := carrel.ParsePluginName(string(memory.Shared("helper"))); err == nil {
+		t.Error("a plugin could be named like a shared namespace is stored")
+	}
+}

@@ -3,6 +3,10 @@ package memory
 import (
 	"bytes"
 	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -10,6 +14,12 @@ import (
 
 // MaxTurnMessages bounds the messages of a turn that is appended by hand.
 const MaxTurnMessages = 256
+
+// maxToolCallIDBytes bounds the id that a result names its call by.
+const maxToolCallIDBytes = 128
+
+// toolName is how model servers let a tool be named.
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // CheckTurn refuses, with invalid_params, what is no whole, well-formed turn:
 // a user's message, then any number of (assistant with tool calls, then one
@@ -34,6 +44,8 @@ func CheckTurn(turn []carrel.Message) error {
 		switch {
 		case i == 0 && m.Role != carrel.RoleUser:
 			return fault(i, "a turn begins with a message of the role user")
+		case (i == 0 || last && m.Role == carrel.RoleAssistant && len(m.ToolCalls) == 0) && m.Content == "":
+			return fault(i, "the user's message and the final answer are not empty")
 		case i == 0:
 		case m.Role == carrel.RoleTool:
 			if !open[m.ToolCallID] {
@@ -54,10 +66,14 @@ func CheckTurn(turn []carrel.Message) error {
 		}
 		for _, c := range m.ToolCalls {
 			switch {
-			case c.ID == "" || open[c.ID]:
+			case open[c.ID]:
 				return fault(i, "each tool call has an id of its own")
-			case c.Name == "" || !bytes.HasPrefix(bytes.TrimLeft(c.Args, " \t\r\n"), []byte("{")):
-				return fault(i, "each tool call has a name, and arguments that are an object")
+			case !callID(c.ID):
+				return fault(i, "a tool call's id is 1 to %d bytes of UTF-8 without control characters", maxToolCallIDBytes)
+			case !toolName.MatchString(c.Name):
+				return fault(i, "a tool's name is 1 to 64 letters, digits, underscores or hyphens")
+			case !bytes.HasPrefix(bytes.TrimLeft(c.Args, " \t\r\n"), []byte("{")):
+				return fault(i, "each tool call has arguments that are an object")
 			}
 			open[c.ID] = true
 		}
@@ -66,4 +82,8 @@ func CheckTurn(turn []carrel.Message) error {
 		}
 	}
 	return nil
+}
+
+func callID(s string) bool {
+	return s != "" && len(s) <= maxToolCallIDBytes && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

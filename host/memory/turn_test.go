@@ -3,6 +3,7 @@ package memory_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/carrelhost/carrel"
@@ -29,6 +30,11 @@ func calls(ids ...string) carrel.Message {
 	return m
 }
 
+// named is an assistant's message that calls a tool of a name.
+func named(tool string) carrel.Message {
+	return with(calls("a"), func(m *carrel.Message) { m.ToolCalls[0].Name = tool })
+}
+
 func with(m carrel.Message, change func(*carrel.Message)) carrel.Message {
 	m.ToolCalls = slices.Clone(m.ToolCalls)
 	change(&m)
@@ -36,6 +42,7 @@ func with(m carrel.Message, change func(*carrel.Message)) carrel.Message {
 }
 
 func TestCheckTurn(t *testing.T) {
+	long128 := strings.Repeat("x", 128)
 	long := []carrel.Message{user("U")}
 	for len(long) < memory.MaxTurnMessages-1 {
 		long = append(long, calls("a"), result("a"))
@@ -45,7 +52,19 @@ func TestCheckTurn(t *testing.T) {
 		at   string // the pointer of the fault; "" = it is a turn
 	}{
 		"a question and its answer":          {[]carrel.Message{user("U"), says("A")}, ""},
-		"empty texts are texts":              {[]carrel.Message{user(""), says("")}, ""},
+		"an empty question":                  {[]carrel.Message{user(""), says("A")}, "/messages/0"},
+		"an empty answer":                    {[]carrel.Message{user("U"), says("")}, "/messages/1"},
+		"an empty answer behind a result":    {[]carrel.Message{user("U"), calls("a"), result("a"), says("")}, "/messages/3"},
+		"an empty result":                    {[]carrel.Message{user("U"), calls("a"), with(result("a"), func(m *carrel.Message) { m.Content = "" }), says("A")}, ""},
+		"an id of 128 bytes":                 {[]carrel.Message{user("U"), calls(long128), result(long128), says("A")}, ""},
+		"an id of 129 bytes":                 {[]carrel.Message{user("U"), calls(long128 + "x"), result(long128 + "x"), says("A")}, "/messages/1"},
+		"an id with a line feed":             {[]carrel.Message{user("U"), calls("a\n"), result("a\n"), says("A")}, "/messages/1"},
+		"an id that is no text":              {[]carrel.Message{user("U"), calls("\xff"), result("\xff"), says("A")}, "/messages/1"},
+		"a name of 64 letters":               {[]carrel.Message{user("U"), named(long128[:64]), result("a"), says("A")}, ""},
+		"a name of 65 letters":               {[]carrel.Message{user("U"), named(long128[:65]), result("a"), says("A")}, "/messages/1"},
+		"a name with a hyphen and others":    {[]carrel.Message{user("U"), named("Look-up_2"), result("a"), says("A")}, ""},
+		"a name with a dot":                  {[]carrel.Message{user("U"), named("look.up"), result("a"), says("A")}, "/messages/1"},
+		"a name with a line feed at its end": {[]carrel.Message{user("U"), named("f\n"), result("a"), says("A")}, "/messages/1"},
 		"a tool's result":                    {[]carrel.Message{user("U"), calls("a"), result("a"), says("A")}, ""},
 		"results in another order":           {[]carrel.Message{user("U"), calls("a", "b"), result("b"), result("a"), says("A")}, ""},
 		"text beside tool calls":             {[]carrel.Message{user("U"), with(calls("a"), func(m *carrel.Message) { m.Content = "wait" }), result("a"), says("A")}, ""},
