@@ -11,7 +11,8 @@ import (
 )
 
 // Namespace is the space of memory ids that one plugin, or several that the
-// tenant's owner put together, share. A plugin's own namespace is its name.
+// tenant's owner put together, share. A plugin's own namespace is its name;
+// a shared one begins with "shared:".
 type Namespace string
 
 // KeyKind says by which provider a memory id came. It keeps ids apart that

@@ -94,8 +94,8 @@ func TestScenariosOfGuestsOnTheProgram(t *testing.T) {
 	})
 
 	// Handlers hold no turn while they wait for what they call, so these
-	// requests never wait for each other crosswise: that of two which do, the
-	// younger is refused, is tested where turns are, in host/invoke.
+	// requests never wait for each other crosswise. That of two which do, the
+	// younger is refused, is shown by host/invoke/waitdie_test.go.
 	t.Run("forty handlers whose calls use the same ids all end, and leave nothing", func(t *testing.T) {
 		acme := acme.In(t)
 		var all sync.WaitGroup

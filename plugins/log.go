@@ -51,7 +51,7 @@ const (
 	MaxLogLineBytes   = 4 << 10   // of one line; the rest is cut
 	MaxLogPluginBytes = 256 << 10 // of one plugin: its oldest lines go
 	MaxLogTenantBytes = 4 << 20   // of one tenant: the lines of the plugin that was silent the longest go
-	maxLogBytes       = 256 << 20 // of all: the lines of the tenant that was silent the longest go
+	MaxLogBytes       = 256 << 20 // of all: the lines of the tenant that was silent the longest go
 	maxLogTenants     = 10_000
 	maxLogPlugins     = 1000 // of one tenant
 
@@ -98,17 +98,25 @@ func (l *Log) Add(t carrel.TenantID, p carrel.PluginName, e Entry) {
 		l.count(tenant, r, -size)
 	}
 	r.entries = slices.Delete(r.entries, 0, n)
-	for _, name := range tenant.rings.Keys() { // who was silent the longest comes first
-		if tenant.bytes <= MaxLogTenantBytes {
-			break
-		}
-		// The ring stays, so that the numbers of its lines go on.
-		silent, _ := tenant.rings.Peek(name)
-		l.count(tenant, silent, -silent.bytes)
-		silent.entries = nil
+	if tenant.bytes > MaxLogTenantBytes {
+		l.forget(tenant)
 	}
-	for l.bytes > maxLogBytes {
+	for l.bytes > MaxLogBytes {
 		l.tenants.RemoveOldest()
+	}
+}
+
+// forget drops the lines of plugins, the one that was silent the longest first,
+// until the tenant is within its bound. Their rings stay, so that the numbers
+// of their lines go on.
+func (l *Log) forget(t *tenantLog) {
+	for _, name := range t.rings.Keys() {
+		if t.bytes <= MaxLogTenantBytes {
+			return
+		}
+		silent, _ := t.rings.Peek(name)
+		l.count(t, silent, -silent.bytes)
+		silent.entries = nil
 	}
 }
 

@@ -129,3 +129,29 @@ func TestLinesAfterADropAreBoundedAsWell(t *testing.T) {
 		t.Error("the newest line is not kept")
 	}
 }
+
+func TestAllLogsTogetherAreBounded(t *testing.T) {
+	l := newLog(t, 1000)
+	text := strings.Repeat("x", plugins.MaxLogLineBytes) // one string, which all lines share
+	const tenants = plugins.MaxLogBytes/plugins.MaxLogTenantBytes + 10
+	tenant := func(i int) carrel.TenantID { return carrel.TenantID(fmt.Sprintf("t%d", i)) }
+	sum := func(i int) (bytes int) {
+		for p := range 20 {
+			_, n, _, _ := kept(l, tenant(i), carrel.PluginName(fmt.Sprintf("p%d", p)))
+			bytes += n
+		}
+		return bytes
+	}
+	for i := range tenants {
+		for line := range 20 * 60 {
+			l.Add(tenant(i), carrel.PluginName(fmt.Sprintf("p%d", line/60)), plugins.Entry{Text: text})
+		}
+	}
+	all := 0
+	for i := range tenants {
+		all += sum(i)
+	}
+	if all > plugins.MaxLogBytes || all < plugins.MaxLogBytes*3/4 || sum(0) != 0 || sum(tenants-1) < plugins.MaxLogTenantBytes*3/4 {
+		t.Errorf("%d bytes are kept, %d of the tenant that was silent the longest, %d of the newest", all, sum(0), sum(tenants-1))
+	}
+}
