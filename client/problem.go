@@ -1,7 +1,6 @@
 package client
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/carrelhost/carrel"
@@ -25,15 +24,39 @@ type Problem struct {
 	Errors    []carrel.Fault `json:"errors,omitempty"`
 }
 
-// Error returns code, detail and every fault, one a line.
+// Error returns code, the plugin's own code if there is one, detail and every
+// fault, one a line. A detail that repeats the only fault is cut short, and a
+// remedy that the detail has is not said again with each fault.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.Code)
-	if p.Detail != "" {
-		b.WriteString(": " + p.Detail)
+	if p.GuestCode != "" {
+		b.WriteString(" (" + p.GuestCode + ")")
 	}
-	for _, f := range p.Errors {
-		fmt.Fprintf(&b, "\n  %s: %s", f.Pointer, f.Message)
+	detail, faults := p.Detail, p.Errors
+	if len(faults) == 1 && faults[0].Message != "" {
+		f := faults[0]
+		if rest, repeated := strings.CutSuffix(detail, f.Message); repeated {
+			if f.Pointer == "" { // it has no place: the detail says all of it
+				b.WriteString(": " + detail)
+				return b.String()
+			}
+			detail = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(rest, ": "), " at "+f.Pointer), ": ")
+		}
+	}
+	if detail != "" {
+		b.WriteString(": " + detail)
+	}
+	remedy := ""
+	if i := strings.LastIndex(detail, "; "); i >= 0 {
+		remedy = detail[i:]
+	}
+	for _, f := range faults {
+		b.WriteString("\n  ")
+		if f.Pointer != "" {
+			b.WriteString(f.Pointer + ": ")
+		}
+		b.WriteString(strings.Replace(f.Message, remedy, "", 1))
 	}
 	return b.String()
 }
