@@ -36,7 +36,9 @@ const (
 //
 // The Markdown text is the single service's system message. With several
 // services a heading "# com.acme.MyChat" begins the text of that service,
-// "# com.acme.MyChat.chat" that of one of its methods.
+// "# com.acme.MyChat.chat" that of one of its methods; with one service what
+// stands before a heading of a method is the service's. A heading that is
+// nearly such a name is a fault.
 //
 // Errors are those of ParseManifest, with the line of the source in each
 // fault's message where there is one. With default_id_leak, which is only
@@ -103,6 +105,9 @@ func (p *packer) withLines(err error) error {
 	for i, f := range out.Faults {
 		if line := p.line(f.Pointer); line > 0 && f.Pointer != "" {
 			out.Faults[i].Message = fmt.Sprintf("%s (line %d)", f.Message, line)
+			if start, repeats := strings.CutSuffix(out.Msg, f.Message); i == 0 && repeats {
+				out.Msg = start + out.Faults[i].Message
+			}
 		}
 	}
 	return &out

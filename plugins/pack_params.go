@@ -91,6 +91,10 @@ func (p *packer) typedParams(at string, method, short *tree) {
 			continue
 		}
 		if !isTypeName(short.text(key)) {
+			if kind, marked := strings.CutSuffix(short.text(key), "?"); marked && isTypeName(kind) {
+				p.fault(pointer(at, key), p.line(pointer(at, key)), "the ? of an optional param stands after its name: write %s: %s", quote(name+"?"), kind)
+				continue
+			}
 			p.fault(pointer(at, key), p.line(pointer(at, key)), "there is no type %s; write string, number, integer, boolean, object or array, or a whole schema",
 				quote(short.text(key)))
 			continue

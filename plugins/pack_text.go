@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -20,12 +21,6 @@ func (p *packer) text(root *tree, body string, firstLine int) {
 		return
 	}
 	services := root.trees("services")
-	if len(services) == 1 {
-		if services[0] != nil {
-			p.assign(section{services[0], "/services/0/systemMessage", services[0].text("name"), firstLine, strings.Split(body, "\n")})
-		}
-		return
-	}
 	owners := map[string]section{}
 	for i, s := range services {
 		if s == nil {
@@ -53,23 +48,43 @@ func (p *packer) text(root *tree, body string, firstLine int) {
 			owners[name] = section{owner: s, at: fmt.Sprintf("/services/%d/systemMessage", i), name: name}
 		}
 	}
-	for _, s := range p.sections(body, firstLine, owners) {
+	var only *section // whose text needs no heading
+	if len(services) == 1 && services[0] != nil {
+		only = &section{owner: services[0], at: "/services/0/systemMessage", name: services[0].text("name"), line: firstLine}
+	}
+	for _, s := range p.sections(body, firstLine, owners, only) {
 		p.assign(s)
 	}
 }
 
-// sections cuts the text at the headings that name an owner.
-func (p *packer) sections(body string, firstLine int, owners map[string]section) []section {
+// sections cuts the text at the headings that name an owner. What stands
+// before the first is only's, if that is not nil.
+func (p *packer) sections(body string, firstLine int, owners map[string]section, only *section) []section {
 	var out []section
-	var current *section
+	current := only
 	seen := map[string]int{}
+	compared := 0
 	fence := ""
 	stray := false
 	for i, l := range strings.Split(body, "\n") {
 		line := firstLine + i
 		fence = fenceAfter(fence, l)
 		if name, ok := strings.CutPrefix(l, "# "); ok && fence == "" {
-			if owner, ok := owners[strings.TrimSpace(name)]; ok {
+			name = strings.TrimSpace(name)
+			owner, ok := owners[name]
+			meant := ""
+			if compared++; !ok && compared <= maxFaults { // comparing is not cheap
+				meant = nearest(name, owners)
+			}
+			if meant != "" {
+				p.fault("", line, "there is no service or method %s; did you mean %s? (a heading that is no name has a space or no dot)", quote(name), quote(meant))
+				current = &section{} // of which nothing becomes
+				continue
+			}
+			if ok {
+				if owner.owner == onlyOwner(only) && !blank(only.lines) {
+					seen[owner.name] = only.line
+				}
 				if first := seen[owner.name]; first > 0 {
 					p.fault(owner.at, line, "the text of %s began already in line %d; join the two", quote(owner.name), first)
 					current = &section{} // of which nothing becomes
@@ -90,7 +105,21 @@ func (p *packer) sections(body string, firstLine int, owners map[string]section)
 			p.fault("", line, "this text belongs to no service; put a heading such as \"# com.acme.MyChat\" with a service's name before it")
 		}
 	}
+	if only != nil && (!blank(only.lines) || len(out) == 0) {
+		out = append([]section{*only}, out...)
+	}
 	return out
+}
+
+func onlyOwner(only *section) *tree {
+	if only == nil {
+		return nil
+	}
+	return only.owner
+}
+
+func blank(lines []string) bool {
+	return !slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) != "" })
 }
 
 // fenceAfter follows code fences: it returns the fence that is open after a

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -25,7 +26,7 @@ func (p *packer) yaml(text string) (*tree, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Load([]byte(text), &doc, yaml.WithV4Defaults()); err != nil {
-		msg := "the YAML cannot be read: " + printable(err.Error())
+		msg := "the YAML cannot be read: " + unreadable(err)
 		return nil, &carrel.Error{Op: packOp, Code: abi.InvalidManifest, Msg: msg, Faults: []carrel.Fault{{Message: msg}}}
 	}
 	node := &doc
@@ -41,6 +42,15 @@ func (p *packer) yaml(text string) (*tree, error) {
 		return nil, carrel.Fail(packOp, abi.InvalidManifest, empty)
 	}
 	return root, nil
+}
+
+// unreadable is what a reader of YAML found, without its inner parts.
+func unreadable(err error) string {
+	f, ok := errors.AsType[*yaml.LoadError](err)
+	if !ok {
+		return printable(err.Error())
+	}
+	return fmt.Sprintf("%s (line %d)", printable(f.Message), max(f.Mark.Line, 1))
 }
 
 // printable drops what could disturb a terminal from a library's message.

@@ -1,0 +1,57 @@
+package plugins
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/carrelhost/carrel"
+)
+
+// nearest returns the owner that a heading was probably meant to name, or "".
+// A heading with a single dot, such as "Node.js", is text unless it is nearly
+// the name of an owner or its end.
+func nearest(heading string, owners map[string]section) string {
+	if _, err := carrel.ParseServiceName(heading); err != nil || !strings.Contains(heading, ".") {
+		return ""
+	}
+	best, least := "", len(heading)
+	for _, name := range slices.Sorted(maps.Keys(owners)) { // of equals the first
+		for end := name; ; {
+			if d := edits(heading, end); best == "" || d < least {
+				best, least = name, d
+			}
+			_, rest, ok := strings.Cut(end, ".")
+			if !ok || !strings.Contains(rest, ".") {
+				break
+			}
+			end = rest
+		}
+	}
+	const part = 3 // of its bytes may be wrong
+	if strings.Count(heading, ".") == 1 && least > len(heading)/part {
+		return ""
+	}
+	return best
+}
+
+// edits counts the bytes to insert, remove or replace that make b of a.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
