@@ -24,37 +24,29 @@ const buildOp = "scaffold.Build"
 // holds the SDK or requires it), with *.c and manifest.json (C), or with one
 // Markdown file that has front matter or one YAML file (a prompt plugin). The
 // bytes written are a pure function of the sources and the toolchain. A module
-// that is there already is replaced only by a good one.
+// that is there already is replaced only by a good one: Newer tells.
 //
 // A toolchain that is not installed is a *MissingTool. What a compiler says
 // about the sources is in the error's text. Faults of manifests and modules
 // are those of plugins.Pack and module.Read; a folder that is no project is
 // bad_request. If ctx ends, the tools are stopped.
 func Build(ctx context.Context, dir string) (string, error) {
-	name, wasm, err := compile(ctx, dir)
+	m, wasm, err := compile(ctx, dir)
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, name+".wasm")
+	path := filepath.Join(dir, m.Name+".wasm")
 	if err := replace(path, wasm); err != nil {
 		return "", fmt.Errorf("write module: %w", err)
 	}
 	return path, nil
 }
 
-// compile returns a project's module and its plugin's name.
-func compile(ctx context.Context, dir string) (name string, wasm []byte, err error) {
-	entries, err := os.ReadDir(dir) // sorted
+// compile returns a project's module and its manifest.
+func compile(ctx context.Context, dir string) (m abi.Manifest, wasm []byte, err error) {
+	by, err := filesOf(dir)
 	if err != nil {
-		return "", nil, fmt.Errorf("find sources: %w", err)
-	}
-	by := map[string][]string{} // file names by their extension
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		ext := strings.ToLower(filepath.Ext(e.Name()))
-		by[ext] = append(by[ext], e.Name())
+		return m, nil, err
 	}
 	switch {
 	case len(by[".go"]) > 0:
@@ -62,27 +54,28 @@ func compile(ctx context.Context, dir string) (name string, wasm []byte, err err
 	case len(by[".c"]) > 0:
 		return compileC(ctx, dir, by[".c"])
 	}
-	source, err := promptSource(dir, slices.Concat(by[".md"], by[".markdown"]), slices.Concat(by[".yaml"], by[".yml"]))
+	source, err := promptSource(dir, by)
 	if err != nil {
-		return "", nil, err
+		return m, nil, err
 	}
 	return packPrompt(filepath.Join(dir, source))
 }
 
-func packPrompt(path string) (string, []byte, error) {
+func packPrompt(path string) (abi.Manifest, []byte, error) {
 	src, err := os.ReadFile(path) //nolint:gosec // a file of the user's project
 	if err != nil {
-		return "", nil, fmt.Errorf("read source: %w", err)
+		return abi.Manifest{}, nil, fmt.Errorf("read source: %w", err)
 	}
 	wasm, m, err := plugins.Pack(filepath.Base(path), src)
 	if err != nil {
-		return "", nil, fmt.Errorf("pack %s: %w", path, err)
+		return m, nil, fmt.Errorf("pack %s: %w", path, err)
 	}
-	return m.Name, wasm, nil
+	return m, wasm, nil
 }
 
 // promptSource finds the one file that can be a prompt plugin's source.
-func promptSource(dir string, markdown, yaml []string) (string, error) {
+func promptSource(dir string, by map[string][]string) (string, error) {
+	markdown, yaml := slices.Concat(by[".md"], by[".markdown"]), slices.Concat(by[".yaml"], by[".yml"])
 	var found []string
 	for _, name := range markdown {
 		has, err := hasFrontMatter(filepath.Join(dir, name))

@@ -12,6 +12,8 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
 )
 
@@ -31,28 +33,28 @@ func clangArgs(out string, sources []string) []string {
 }
 
 // compileC compiles and links C sources of a folder.
-func compileC(ctx context.Context, dir string, sources []string) (string, []byte, error) {
+func compileC(ctx context.Context, dir string, sources []string) (m abi.Manifest, wasm []byte, err error) {
 	manifest, err := os.ReadFile(filepath.Join(dir, manifestFile)) //nolint:gosec // a file of the user's project
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil, carrel.Fail(buildOp, abi.BadRequest, dir+" has C sources and no "+manifestFile+", which declares the plugin; `carrel new --lang c` shows one")
+		return m, nil, carrel.Fail(buildOp, abi.BadRequest, dir+" has C sources and no "+manifestFile+", which declares the plugin; `carrel new --lang c` shows one")
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("read manifest: %w", err)
+		return m, nil, fmt.Errorf("read manifest: %w", err)
 	}
-	m, err := plugins.ParseManifest(manifest, plugins.Known{})
+	m, err = plugins.ParseManifest(manifest, plugins.Known{})
 	if err != nil {
-		return "", nil, fmt.Errorf("read %s: %w", manifestFile, err)
+		return m, nil, fmt.Errorf("read %s: %w", manifestFile, err)
 	}
 	clang, err := findTool("clang", clangRemedy)
 	if err != nil {
-		return "", nil, err
+		return m, nil, err
 	}
 	if _, err := findTool("wasm-ld", clangRemedy); err != nil {
-		return "", nil, err
+		return m, nil, err
 	}
 	tmp, err := os.MkdirTemp("", "carrel-build-")
 	if err != nil {
-		return "", nil, fmt.Errorf("make a place to build: %w", err)
+		return m, nil, fmt.Errorf("make a place to build: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	// Without the folder's name, which must not show in the module, and not to
@@ -63,12 +65,26 @@ func compileC(ctx context.Context, dir string, sources []string) (string, []byte
 	}
 	out := filepath.Join(tmp, "guest.wasm")
 	if err := (tool{path: clang, dir: dir}).run(ctx, clangArgs(out, names)...); err != nil {
-		return "", nil, err
+		return m, nil, err
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, manifest); err != nil {
-		return "", nil, fmt.Errorf("read manifest: %w", err)
+		return m, nil, fmt.Errorf("read manifest: %w", err)
 	}
-	wasm, err := embedded(out, compact.Bytes())
-	return m.Name, wasm, err
+	if wasm, err = embedded(out, compact.Bytes()); err != nil {
+		return m, nil, err
+	}
+	return m, wasm, admit(ctx, wasm)
+}
+
+// admit checks a module as a host would: that it exports what the manifest
+// names, for one. For Go the build itself writes the exports.
+func admit(ctx context.Context, wasm []byte) (err error) {
+	box, err := sandbox.New(ctx, sandbox.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	_, err = plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(ctx, wasm)
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -211,5 +212,20 @@ func TestCBuildsThatFailSayWhatClangSays(t *testing.T) {
 	write(t, dir, map[string]string{"hello.c": "int g(void);\n__attribute__((export_name(\"f\"))) int f(void) { return g(); }\n"})
 	if _, err := scaffold.Build(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "undefined symbol: g") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestCBuildsWhoseManifestNamesAFunctionThatIsNotThereFail(t *testing.T) {
+	needClang(t)
+	dir := exampleC(t)
+	write(t, dir, map[string]string{"manifest.json": `{"abi":"carrel/v1","name":"hello","version":"1","services":[{"name":"S","methods":[` +
+		`{"name":"m","kind":"handler","export":"nowhere"}]}]}`})
+	_, err := scaffold.Build(t.Context(), dir)
+	e, ok := errors.AsType[*carrel.Error](err)
+	if !ok || len(e.Faults) != 1 || e.Faults[0].Pointer != "/services/0/methods/0/export" || !strings.Contains(e.Faults[0].Message, "nowhere") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "hello.wasm")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a module was written: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package scaffold
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,13 +53,16 @@ func (t tool) run(ctx context.Context, args ...string) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		err = ctx.Err()
+		return fmt.Errorf("%s: %w", t.name(args), ctx.Err())
 	}
-	said := out.String()
+	said := strings.TrimRight(out.String(), "\n")
 	if len(said) > maxToolOutput {
 		said = strings.ToValidUTF8(said[:maxToolOutput], "") + "\n…"
 	}
-	return fmt.Errorf("%s: %w\n%s", t.name(args), err, strings.TrimRight(said, "\n"))
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() && said != "" {
+		return fmt.Errorf("%s failed:\n%s", t.name(args), said) // the status says no more
+	}
+	return fmt.Errorf("%s: %w\n%s", t.name(args), err, said)
 }
 
 // name is how messages call it: "go build".
