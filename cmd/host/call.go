@@ -43,11 +43,15 @@ func newCallCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			m, err := cl.Describe(c.Context(), address, version)
+			if err != nil {
+				return err
+			}
+			schema, err := readSchema(m)
+			if err != nil {
+				return err
+			}
 			if memory != "" {
-				m, err := cl.Describe(c.Context(), address, version)
-				if err != nil {
-					return err
-				}
 				if m.Memory.Param == "" {
 					return usageError{fmt.Errorf("%s takes no memory id", address)}
 				}
@@ -56,9 +60,10 @@ func newCallCommand(e env) *cobra.Command {
 				}
 				params[m.Memory.Param] = memory
 			}
+			schema.warnUnknown(e.stderr, params)
 			out, err := cl.Invoke(c.Context(), address, version, params, opts)
 			if err != nil {
-				return err
+				return schema.withHints(params, err)
 			}
 			return o.result(out, func(w io.Writer) {
 				fmt.Fprintln(w, text(out.Output))
@@ -75,6 +80,7 @@ func newCallCommand(e env) *cobra.Command {
 	f.StringVar(&memory, "memory", "", "memory id, given as the param that the method names")
 	f.StringArrayVarP(&headers, "header", "H", nil, "a request header, NAME: VALUE")
 	f.StringVar(&opts.Timeout, "timeout", "", "give up after this long, such as 20s")
+	f.StringVar(&opts.Session, "session", "", "session that the call is made in (carrel sessions open)")
 	f.BoolVar(&opts.RejectBusy, "no-wait", false, "fail instead of waiting for another turn of the memory id")
 	n.subjectFlag(c)
 	return c
@@ -89,30 +95,6 @@ func parseAddress(s string) (carrel.Address, string, error) {
 	plugin, _, _ := strings.Cut(s, "/")
 	_, version, _ := strings.Cut(plugin, "@")
 	return a, version, nil
-}
-
-// parseParams reads KEY=VALUE and KEY:=JSON.
-func parseParams(args []string) (map[string]any, error) {
-	out := map[string]any{}
-	for _, arg := range args {
-		key, value, ok := strings.Cut(arg, "=")
-		key, isJSON := strings.CutSuffix(key, ":")
-		if !ok || key == "" {
-			return nil, usageError{fmt.Errorf("%q is not KEY=VALUE or KEY:=JSON", arg)}
-		}
-		if _, twice := out[key]; twice {
-			return nil, usageError{fmt.Errorf("%q is given twice", key)}
-		}
-		if !isJSON {
-			out[key] = value
-			continue
-		}
-		if !json.Valid([]byte(value)) {
-			return nil, usageError{fmt.Errorf("%q: what follows := is not JSON", arg)}
-		}
-		out[key] = json.RawMessage(value)
-	}
-	return out, nil
 }
 
 func parseHeaders(lines []string) (http.Header, error) {

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,6 +60,7 @@ type talk struct {
 	method string
 	params map[string]any // the same in every call
 	line   string         // the param that a line becomes
+	failed error          // of the last message that failed, which was shown
 }
 
 // newTalk finds out which param a line becomes: the only string param that is
@@ -80,15 +80,11 @@ func newTalk(ctx context.Context, e env, cl *client.Client, address string, para
 		}
 		params[m.Memory.Param] = memory
 	}
-	var schema struct {
-		Properties map[string]struct {
-			Type any `json:"type"`
-		} `json:"properties"`
-		Required []string `json:"required"`
+	schema, err := readSchema(m)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(m.Params, &schema); err != nil {
-		return nil, fmt.Errorf("the method's params: %w", err)
-	}
+	schema.warnUnknown(e.stderr, params)
 	var open []string
 	for name, p := range schema.Properties {
 		_, given := params[name]
@@ -106,11 +102,12 @@ func newTalk(ctx context.Context, e env, cl *client.Client, address string, para
 	case len(open) > 1:
 		return nil, usageError{fmt.Errorf("%s has several text params that a line could become (%s); give all but one as KEY=VALUE", address, strings.Join(open, ", "))}
 	}
-	return &talk{e, cl, address, params, open[0]}, nil
+	return &talk{e, cl, address, params, open[0], nil}, nil
 }
 
 // run sends each line and shows its answer, until the input or the socket
-// ends. A refused message does not end it.
+// ends. A message that fails does not end it, but what it failed with is the
+// error of the whole.
 func (t *talk) run(ctx context.Context, o client.SocketOptions) (err error) {
 	s, err := t.cl.Connect(ctx, o)
 	if err != nil {
@@ -130,7 +127,7 @@ func (t *talk) run(ctx context.Context, o client.SocketOptions) (err error) {
 			return s.Err()
 		case line, ok := <-lines:
 			if !ok || line == "" {
-				return nil
+				return t.failed
 			}
 			if err := t.say(ctx, s, line); err != nil {
 				return err
@@ -175,8 +172,12 @@ func (t *talk) say(ctx context.Context, s *client.Socket, line string) error {
 		streamed = true
 		fmt.Fprint(t.e.stdout, visible(delta))
 	})
+	if err != nil && streamed {
+		fmt.Fprintln(t.e.stdout) // what was cut short is not the error's line
+	}
 	if _, refused := errors.AsType[*client.Problem](err); refused {
-		fmt.Fprintln(t.e.stderr, "carrel:", err)
+		fmt.Fprintln(t.e.stderr, "carrel:", textOf(err))
+		t.failed = told{err}
 		return nil
 	}
 	if err != nil {

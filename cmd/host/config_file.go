@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -25,7 +26,7 @@ func decodeFile(name string, b []byte, cfg *host.Config) error {
 		return placed(name, b, faults)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return &shownAs{text: name + ": " + strings.TrimPrefix(err.Error(), "yaml: "), err: err}
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: the file holds more than one YAML document", name)
@@ -61,7 +62,7 @@ func placed(name string, b []byte, faults *yaml.LoadErrors) error {
 	errs := make([]error, 0, len(faults.Errors))
 	for _, f := range faults.Errors {
 		s := at[mark{f.Mark.Line, f.Mark.Column}]
-		text := f.Message
+		text := wrongKind(f.Message)
 		switch {
 		case s.isKey && times[s.path] > 1:
 			text = "the setting is there twice"
@@ -71,6 +72,46 @@ func placed(name string, b []byte, faults *yaml.LoadErrors) error {
 		errs = append(errs, fmt.Errorf("%s:%d: %s: %s", name, f.Mark.Line, s.path, text))
 	}
 	return errors.Join(errs...)
+}
+
+// wrongKind says of a value that cannot be what the setting is, without the
+// words that the YAML library has for types.
+func wrongKind(message string) string {
+	rest, ok := strings.CutPrefix(message, "cannot construct ")
+	value, kind, is := strings.Cut(rest, " into ")
+	if !ok || !is {
+		return message
+	}
+	tag, value, scalar := strings.Cut(value, " ")
+	switch {
+	case tag == "!!seq":
+		value = "a list"
+	case tag == "!!map":
+		value = "a mapping"
+	case !scalar:
+		value = "this"
+	}
+	return fmt.Sprintf("%s is not %s", value, kindOf(kind))
+}
+
+// kindOf is what a person calls a type of Go.
+func kindOf(goType string) string {
+	switch {
+	case goType == "time.Duration":
+		return "a duration, such as 30s or 5m"
+	case goType == "string":
+		return "a text"
+	case goType == "bool":
+		return "true or false"
+	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "uint"):
+		return "a whole number"
+	case strings.HasPrefix(goType, "float"):
+		return "a number"
+	case strings.HasPrefix(goType, "[]"):
+		return "a list"
+	default:
+		return "a mapping of settings"
+	}
 }
 
 // places notes where each setting below a node stands.

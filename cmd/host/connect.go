@@ -36,7 +36,8 @@ func (n *connection) adminFlags(c *cobra.Command) {
 func (n *connection) flagsFor(c *cobra.Command, key, variable string) {
 	c.Flags().StringVar(&n.host, "host", "", "address of the host (CARREL_HOST; else what DATA/address says)")
 	c.Flags().StringVar(&n.key, "key", "", key+" ("+variable+"; else what DATA holds); better in the environment than here")
-	c.Flags().StringVar(&n.data, "data", "", "DATA, the data directory of a host on this machine (CARREL_DATA; else "+host.DefaultConfig().Data+")")
+	c.Flags().StringVar(&n.data, "data", "", "DATA, the data directory of a host on this machine (CARREL_DATA; else the "+
+		host.DefaultConfig().Data+" with a file address in this folder or the nearest one above)")
 }
 
 func (n *connection) subjectFlag(c *cobra.Command) {
@@ -54,15 +55,19 @@ func (n *connection) admin() (*client.Client, error) {
 }
 
 func (n *connection) connect(variable, preset, file string) (*client.Client, error) {
-	data := first(n.data, n.e.getenv("CARREL_DATA"), host.DefaultConfig().Data)
+	data := first(n.data, n.e.getenv("CARREL_DATA"))
+	where := ""
+	if data == "" {
+		data, where = nearestData(), ", here or in a folder above"
+	}
 	local, err := readLine(filepath.Join(data, "address"))
 	if err != nil {
 		return nil, err
 	}
 	base := withScheme(first(n.host, n.e.getenv("CARREL_HOST"), local))
 	if base == "" {
-		return nil, fmt.Errorf("%w: there is no file %s; start a host with `carrel serve`, or name another with --host or CARREL_HOST",
-			errNoHost, filepath.Join(data, "address"))
+		return nil, fmt.Errorf("%w: there is no file %s%s; start a host with `carrel serve`, name its data directory with --data or CARREL_DATA, or another host with --host or CARREL_HOST",
+			errNoHost, filepath.Join(data, "address"), where)
 	}
 	key := first(n.key, n.e.getenv(variable), n.e.getenv(preset))
 	// A key in a file is for the host that wrote it: no other machine gets it.
@@ -75,6 +80,24 @@ func (n *connection) connect(variable, preset, file string) (*client.Client, err
 		return nil, usageError{fmt.Errorf("no key for %s: give --key or %s (a key in %s is used only for a host on this machine)", base, variable, filepath.Join(data, file))}
 	}
 	return &client.Client{Base: base, Key: key, Subject: n.subject}, nil
+}
+
+// maxAbove is how many folders above the current one are looked through.
+const maxAbove = 8
+
+// nearestData returns the default data directory that has a host's address, in
+// the current folder or the nearest one above: commands work in a plugin's
+// folder below the one that the host was started in.
+func nearestData() string {
+	data := host.DefaultConfig().Data
+	near := data
+	for range maxAbove + 1 {
+		if _, err := os.Stat(filepath.Join(near, "address")); err == nil {
+			return near
+		}
+		near = filepath.Join("..", near)
+	}
+	return data
 }
 
 // readLine returns what a host's file says, or nothing if it is not there.

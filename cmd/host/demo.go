@@ -47,8 +47,12 @@ func demo(ctx context.Context, e env, keep bool) (err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(serving) }()
 	info := h.Info()
+	program, err := os.Executable()
+	if err != nil {
+		program = "" // only a hint's wording depends on it
+	}
 	t := &tour{
-		e: e, c: &client.Client{Base: info.Address, Key: info.NewOwnerKey},
+		e: e, program: program, c: &client.Client{Base: info.Address, Key: info.NewOwnerKey},
 	}
 	t.say("A host listens on %s, with a data directory of its own and the built-in offline model.", info.Address)
 	err = t.walk(ctx)

@@ -125,6 +125,10 @@ func textOf(err error) string {
 			return fmt.Sprintf("no host answers at %s (%v); start one with `carrel serve`, or name another with --host or CARREL_HOST", origin(e.URL), e.Err)
 		}
 	}
+	// Which operation of the code it was is for logs, not for people.
+	if e, ok := err.(*carrel.Error); ok && e.Err == nil { //nolint:errorlint // what wraps it has a text of its own
+		return problemOf(e).Error()
+	}
 	return err.Error()
 }
 

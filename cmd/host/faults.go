@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/client"
 )
 
 // withFaults returns an error of this machine's own checks as a host would
@@ -15,12 +15,12 @@ func withFaults(path string, err error) error {
 	if !ok {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s: %s", path, e.Code, e.Msg)
-	for _, f := range e.Faults {
-		fmt.Fprintf(&b, "\n  %s: %s", f.Pointer, f.Message)
-	}
-	return &shownAs{text: b.String(), err: err}
+	return &shownAs{text: path + ": " + problemOf(e).Error(), err: err}
+}
+
+// problemOf is an error of this machine's own as a host would send it.
+func problemOf(e *carrel.Error) *client.Problem {
+	return &client.Problem{Code: e.Code.String(), Detail: e.Msg, GuestCode: e.GuestCode, Errors: e.Faults}
 }
 
 // shownAs is an error with another text.

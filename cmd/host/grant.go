@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/plugins"
 )
 
 func newGrantCommand(e env) *cobra.Command {
@@ -37,6 +41,9 @@ func newGrantCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !none {
+				warnUnasked(c.Context(), e, cl, args[0], call)
+			}
 			return o.result(g, func(w io.Writer) {
 				if len(g.Call) == 0 {
 					fmt.Fprintf(w, "%s is granted nothing\n", args[0])
@@ -51,4 +58,39 @@ func newGrantCommand(e env) *cobra.Command {
 	c.Flags().StringArrayVar(&call, "call", nil, "methods of another plugin that it may call")
 	c.Flags().BoolVar(&none, "none", false, "take back everything")
 	return c
+}
+
+// warnUnasked says which patterns the active version's manifest does not ask
+// for: granting them alone allows nothing. A key that may not read the
+// manifest, or a plugin without an active version, gets no warning.
+func warnUnasked(ctx context.Context, e env, cl *client.Client, plugin string, patterns []string) {
+	if len(patterns) == 0 {
+		return
+	}
+	p, err := cl.Plugin(ctx, plugin)
+	if err != nil || p.Active == nil {
+		return
+	}
+	v, err := cl.Version(ctx, plugin, p.Active.Digest)
+	if err != nil {
+		return
+	}
+	m, err := plugins.ParseManifest(v.Manifest, plugins.Known{})
+	if err != nil {
+		return
+	}
+	for _, pattern := range patterns {
+		if !slices.ContainsFunc(m.Capabilities.Call, func(asked string) bool { return overlap(asked, pattern) }) {
+			fmt.Fprintf(e.stderr, "warning: the active version of %s does not ask for %s in its manifest's capabilities.call, and may not call it until one does\n", plugin, pattern)
+		}
+	}
+}
+
+// overlap reports whether two patterns have methods in common.
+func overlap(a, b string) bool {
+	p, errP := carrel.ParseCallPattern(a)
+	q, errQ := carrel.ParseCallPattern(b)
+	return errP == nil && errQ == nil && p.Plugin == q.Plugin &&
+		(p.Service == "" || q.Service == "" || p.Service == q.Service) &&
+		(p.Method == "" || q.Method == "" || p.Method == q.Method)
 }

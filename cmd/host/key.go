@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 )
 
@@ -37,6 +38,11 @@ func newKeyCreateCommand(e env) *cobra.Command {
 				return err
 			}
 			made, err := cl.CreateKey(c.Context(), args[0], k)
+			if k.Role == "owner" && errors.Is(err, client.Code(abi.Forbidden)) {
+				return &shownAs{err: err, text: err.Error() +
+					"\n  if the tenant has an owner key, whoever holds it goes on using it; another one cannot be made yet\n" +
+					"  (but for the tenant default: start its host with one preset in CARREL_OWNER_KEY)"}
+			}
 			if err != nil {
 				return err
 			}

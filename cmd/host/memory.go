@@ -139,10 +139,12 @@ func findMemory(ctx context.Context, cl *client.Client, name string) (string, er
 	if err != nil {
 		return "", err
 	}
-	var found []string
+	var found, kinds []string
 	for _, m := range all {
 		if m.MemoryID == id {
 			found = append(found, m.Key)
+			kinds = append(kinds, fmt.Sprintf("%s (%s, %s, last used %s)", m.Key, m.Kind,
+				counted(int(m.Messages), "message", "messages"), m.LastUsedAt.Local().Format(time.DateTime)))
 		}
 	}
 	switch len(found) {
@@ -151,6 +153,6 @@ func findMemory(ctx context.Context, cl *client.Client, name string) (string, er
 	case 1:
 		return found[0], nil
 	default:
-		return "", usageError{fmt.Errorf("%s has %d memories %q, of other kinds or owners; name one by its key: %s", plugin, len(found), id, strings.Join(found, ", "))}
+		return "", usageError{fmt.Errorf("%s has %d memories %q, of other kinds or owners; name one by its key: %s", plugin, len(found), id, strings.Join(kinds, ", "))}
 	}
 }

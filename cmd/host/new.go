@@ -18,7 +18,7 @@ func newNewCommand(e env) *cobra.Command {
 		Short: "Start a plugin project in a new folder",
 		Long: "Start a plugin project in a new folder of that name: source, a test, a README.\n" +
 			"It builds offline; the SDK's files come along.",
-		Example: "  carrel new hello --lang go && cd hello && carrel build && carrel push hello.wasm",
+		Example: "  carrel new hello --lang go && carrel build hello && carrel push hello",
 		Args:    exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := scaffold.ParseLanguage(lang)
@@ -35,7 +35,7 @@ func newNewCommand(e env) *cobra.Command {
 				Lang string `json:"lang"`
 			}{args[0], name, lang}
 			return o.result(made, func(w io.Writer) {
-				fmt.Fprintf(w, "%s is a %s plugin now; next: cd %s && carrel build && carrel push %s.wasm\n", args[0], lang, args[0], name)
+				fmt.Fprintf(w, "%[1]s is a %[2]s plugin now; next: carrel build %[1]s && carrel push %[1]s\n", args[0], lang)
 			})
 		},
 	}

@@ -57,6 +57,13 @@ func newPackCommand(e env) *cobra.Command {
 	return c
 }
 
+// warn prints what the plugin's author will hardly have meant.
+func warn(e env, m abi.Manifest) {
+	for _, w := range plugins.Warnings(m) {
+		fmt.Fprintln(e.stderr, "warning:", w)
+	}
+}
+
 // packFile packs a prompt source and warns on stderr of what a host will
 // refuse although the module is well-formed.
 func packFile(e env, path string) ([]byte, abi.Manifest, error) {
@@ -67,10 +74,11 @@ func packFile(e env, path string) ([]byte, abi.Manifest, error) {
 	wasm, m, err := plugins.Pack(filepath.Base(path), src)
 	if carrel.CodeOf(err) == abi.DefaultIDLeak {
 		fmt.Fprintln(e.stderr, "warning: a host will refuse this:", withFaults(path, err))
-		return wasm, m, nil
+		err = nil
 	}
 	if err != nil {
 		return nil, m, withFaults(path, err)
 	}
+	warn(e, m)
 	return wasm, m, nil
 }

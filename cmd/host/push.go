@@ -6,19 +6,23 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/internal/scaffold"
 )
 
 func newPushCommand(e env) *cobra.Command {
 	n, o := connection{e: e}, output{e: e}
 	var opts client.UploadOptions
 	c := &cobra.Command{
-		Use:   "push FILE.wasm|FILE.md|FILE.yaml",
+		Use:   "push FILE.wasm|FILE.md|FILE.yaml|DIR",
 		Short: "Upload a plugin and make it the active version",
-		Args:  exactly(1),
+		Long: "Upload a plugin and make it the active version: a module, the source of a prompt\n" +
+			"plugin, or the module in the folder of a project that was built.",
+		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			wasm, err := readModule(e, args[0])
 			if err != nil {
@@ -48,11 +52,41 @@ func readModule(e env, path string) ([]byte, error) {
 		wasm, _, err := packFile(e, path)
 		return wasm, err
 	}
+	path, err := moduleIn(path)
+	if err != nil {
+		return nil, err
+	}
 	b, err := os.ReadFile(path) //nolint:gosec // a path that the user names
 	if err != nil {
 		return nil, fmt.Errorf("read module: %w", err)
 	}
+	newer, err := scaffold.Newer(path)
+	if err != nil {
+		return nil, err
+	}
+	if newer != "" {
+		fmt.Fprintf(e.stderr, "warning: %s is older than %s; carrel build %s builds it anew\n", path, newer, filepath.Dir(path))
+	}
 	return b, nil
+}
+
+// moduleIn returns the module of a project's folder, or path if it is none.
+func moduleIn(path string) (string, error) {
+	if about, err := os.Stat(path); err != nil || !about.IsDir() {
+		return path, nil //nolint:nilerr // reading it says so better
+	}
+	modules, err := scaffold.Modules(path)
+	if err != nil {
+		return "", err
+	}
+	switch len(modules) {
+	case 0:
+		return "", usageError{fmt.Errorf("%[1]s is a folder without a module; build it first: carrel build %[1]s", path)}
+	case 1:
+		return modules[0], nil
+	default:
+		return "", usageError{fmt.Errorf("%s is a folder with several modules; name one: %s", path, strings.Join(modules, ", "))}
+	}
 }
 
 func printUploaded(w io.Writer, up client.Uploaded) {

@@ -16,7 +16,7 @@ func run(args []string, e env) int {
 	root := newRootCommand(e)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if err != nil {
+	if _, shown := errors.AsType[told](err); err != nil && !shown {
 		fmt.Fprintln(e.stderr, "carrel:", textOf(err))
 	}
 	return exitCode(err)
@@ -55,6 +55,11 @@ type usageError struct{ err error }
 
 func (u usageError) Error() string { return u.err.Error() + " (see --help)" }
 func (u usageError) Unwrap() error { return u.err }
+
+// told is an error that was shown when it happened, and decides the exit code.
+type told struct{ error }
+
+func (t told) Unwrap() error { return t.error }
 
 // exactly is cobra.ExactArgs with an error that exits as wrong usage.
 func exactly(n int) cobra.PositionalArgs { return wrapArgs(cobra.ExactArgs(n)) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/carrelhost/carrel"
@@ -18,9 +19,18 @@ import (
 // tour walks through a host and says what happens. Each step checks what it
 // claims, so that a demo that ends well is also true.
 type tour struct {
-	e    env
-	c    *client.Client
-	step int
+	e       env
+	c       *client.Client
+	program string // the path of this binary; may be empty
+	step    int
+}
+
+// serveLine starts a host. What `go run` made is gone when it ends.
+func serveLine(program string) string {
+	if strings.Contains(program, string(filepath.Separator)+"go-build") {
+		return "go build -o carrel ./cmd/host && ./carrel serve"
+	}
+	return "carrel serve"
 }
 
 func (t *tour) say(format string, args ...any) { fmt.Fprintf(t.e.stdout, format+"\n", args...) }
@@ -44,7 +54,7 @@ func (t *tour) walk(ctx context.Context) error {
 			return fmt.Errorf("demo, step %d: %w", t.step, err)
 		}
 	}
-	t.say("\nThat was the tour. Next: `carrel serve`, and the README's curl lines.")
+	t.say("\nThat was the tour. Next: `%s`, and the README's curl lines.", serveLine(t.program))
 	return nil
 }
 
