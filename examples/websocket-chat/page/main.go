@@ -6,9 +6,11 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -39,6 +41,10 @@ func handler(c *client.Client) http.Handler {
 	mux.HandleFunc("POST /ticket", func(w http.ResponseWriter, r *http.Request) {
 		// The ticket is good for this page's own origin only.
 		t, err := c.NewTicket(r.Context(), client.NewTicket{Origin: "http://" + r.Host})
+		if down, ok := errors.AsType[*url.Error](err); ok {
+			http.Error(w, fmt.Sprintf("no host answers at %s (%v): is it running, and is CARREL_HOST its address?", c.Base, down.Err), http.StatusBadGateway)
+			return
+		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
