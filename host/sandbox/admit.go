@@ -92,7 +92,11 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 func (s *Sandbox) keep(ctx context.Context, p *program) error {
 	s.mu.Lock()
 	before := s.latest
-	s.latest = p
+	if s.closed { // nobody will open it any more
+		before = p
+	} else {
+		s.latest = p
+	}
 	s.mu.Unlock()
 	if before == nil {
 		return nil

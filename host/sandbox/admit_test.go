@@ -219,8 +219,8 @@ func TestEndedContexts(t *testing.T) {
 }
 
 func TestConfigNamesAllFaults(t *testing.T) {
-	_, err := sandbox.New(t.Context(), sandbox.Config{Slots: -1, OutputBytes: 1 << 31, AdmitTimeout: -1})
-	for _, name := range []string{"Slots", "OutputBytes", "AdmitTimeout"} {
+	_, err := sandbox.New(t.Context(), sandbox.Config{Slots: -1, OutputBytes: 1 << 31, AdmitTimeout: -1, CloseTimeout: -1})
+	for _, name := range []string{"Slots", "OutputBytes", "AdmitTimeout", "CloseTimeout"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v does not name %s", err, name)
 		}

@@ -33,15 +33,13 @@ type Sandbox struct {
 	admitting chan struct{} // compilations of what is uploaded
 	opening   chan struct{} // compilations of what was admitted before
 
-	ending context.Context // ends when Close begins
-	end    context.CancelCauseFunc
-
 	mu       sync.Mutex
 	closed   bool
 	programs map[programKey]*program
 	plugins  map[*Plugin]struct{}
 	latest   *program       // that Admit made; no instance of it is alive
 	admitted sync.WaitGroup // admissions and openings that run; Add under mu
+	entered  map[*entrance]struct{}
 }
 
 // How many compilations of each kind run at one time: one takes a core and
@@ -64,7 +62,6 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ending, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	return &Sandbox{
 		cfg:       cfg,
 		start:     cfg.Now(),
@@ -72,8 +69,7 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 		slots:     newSlots(cfg.Slots),
 		admitting: make(chan struct{}, admissionsAtOnce),
 		opening:   make(chan struct{}, openingsAtOnce),
-		ending:    ending,
-		end:       end,
+		entered:   map[*entrance]struct{}{},
 		programs:  map[programKey]*program{},
 		plugins:   map[*Plugin]struct{}{},
 	}, nil
@@ -88,8 +84,10 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 func (s *Sandbox) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	for e := range s.entered {
+		e.end(errClosed)
+	}
 	s.mu.Unlock()
-	s.end(errClosed)
 	late := s.awaitAdmissions()
 	s.mu.Lock()
 	open := make([]*Plugin, 0, len(s.plugins))
@@ -129,6 +127,9 @@ func (s *Sandbox) awaitAdmissions() error {
 	}
 }
 
+// entrance is an admission or an opening that runs; end ends its context.
+type entrance struct{ end context.CancelCauseFunc }
+
 // enter counts an admission or an opening until leave, so that Close waits
 // for it. The context that it returns ends when Close begins, too.
 func (s *Sandbox) enter(ctx context.Context) (inner context.Context, leave func(), err error) {
@@ -138,11 +139,14 @@ func (s *Sandbox) enter(ctx context.Context) (inner context.Context, leave func(
 		return nil, nil, errClosed
 	}
 	s.admitted.Add(1)
-	inner, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.ending, func() { cancel(errClosed) })
+	inner, end := context.WithCancelCause(ctx)
+	e := &entrance{end}
+	s.entered[e] = struct{}{}
 	return inner, func() {
-		stop()
-		cancel(nil)
+		s.mu.Lock()
+		delete(s.entered, e)
+		s.mu.Unlock()
+		end(nil)
 		s.admitted.Done()
 	}, nil
 }

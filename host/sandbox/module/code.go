@@ -70,7 +70,7 @@ func (b *body) walk() error {
 	if err := b.readLocals(); err != nil {
 		return err
 	}
-	b.linter.opened = append(b.linter.opened[:0], false)
+	b.opened = append(b.opened[:0], false)
 	for b.depth = 1; b.depth > 0; {
 		start := b.r.pos
 		op, err := b.r.byte("instruction")
@@ -150,6 +150,7 @@ func (b *body) sums() error {
 		{"module.brTable", &b.linter.brTable, b.brTable, b.limits.SumBrTable},
 		{"module.localsBlocks", &b.localsBlocks, (b.locals + 1) * b.blocks, b.limits.SumLocalsBlocks},
 		{"module.blocksSquared", &b.blocksSquared, b.blocks * b.blocks, b.limits.SumBlocksSquared},
+		{"module.brTargetsSquared", &b.brTargetsSquared, b.brTable * b.brTable, b.limits.SumBrTargetsSquared},
 		{"module.loopsSquared", &b.loopsSquared, b.loops * b.loops, b.limits.SumLoopsSquared},
 		{"module.weight", &b.linter.weight, b.weight(), b.limits.SumWeight},
 	} {
@@ -169,7 +170,7 @@ func (b *body) open(start int, loop bool) error {
 	b.depth++
 	b.blocks++
 	b.branches++
-	b.linter.opened = append(b.linter.opened, loop)
+	b.opened = append(b.opened, loop)
 	if loop {
 		b.loops++
 		b.loopsIn++
@@ -211,7 +212,7 @@ func (b *body) blockType() error {
 	if index < 0 || index >= int64(len(b.module.types)) {
 		return malformed(start, b.r.where, "block type %d, but there are %d types", index, len(b.module.types))
 	}
-	r := b.linter.typeReader(int(index))
+	r := b.typeReader(int(index))
 	for range 2 { // params, then results
 		n, err := r.u32("types")
 		if err != nil {
@@ -228,10 +229,10 @@ func (b *body) blockType() error {
 // close leaves a block, or the body.
 func (b *body) close() {
 	b.depth--
-	if b.linter.opened[b.depth] {
+	if b.opened[b.depth] {
 		b.loopsIn--
 	}
-	b.linter.opened = b.linter.opened[:b.depth]
+	b.opened = b.opened[:b.depth]
 }
 
 // indices skips n unsigned immediates.

@@ -40,12 +40,13 @@ type Limits struct {
 	Weight         int // the square of it plus 64, times branches, times the depth of nested loops plus 1: its time
 
 	// Of the whole module, over all functions.
-	SumLocals        int // params among them
-	SumBrTable       int
-	SumLocalsBlocks  int
-	SumBlocksSquared int
-	SumLoopsSquared  int
-	SumWeight        int
+	SumLocals           int // params among them
+	SumBrTable          int
+	SumLocalsBlocks     int
+	SumBlocksSquared    int
+	SumLoopsSquared     int
+	SumBrTargetsSquared int
+	SumWeight           int
 }
 
 // DefaultLimits returns the limits that real modules stay under, Go programs
@@ -82,11 +83,12 @@ func DefaultLimits() Limits {
 		LocalsBranches: 2_000_000,
 		Weight:         1_500_000_000,
 
-		SumLocals:        500_000,
-		SumBrTable:       500_000,
-		SumLocalsBlocks:  4_000_000,
-		SumBlocksSquared: 60_000_000,
-		SumLoopsSquared:  5_000_000,
-		SumWeight:        2_500_000_000,
+		SumLocals:           500_000,
+		SumBrTable:          500_000,
+		SumLocalsBlocks:     4_000_000,
+		SumBlocksSquared:    60_000_000,
+		SumLoopsSquared:     5_000_000,
+		SumBrTargetsSquared: 400_000_000,
+		SumWeight:           2_500_000_000,
 	}
 }

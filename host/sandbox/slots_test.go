@@ -1,0 +1,273 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+)
+
+// until waits for what another goroutine brings about.
+func until(t *testing.T, holds func() bool) {
+	t.Helper()
+	for !holds() {
+		if t.Context().Err() != nil {
+			t.Fatal("the test ended first")
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestSharesTakeTurns(t *testing.T) {
+	for caseName, tc := range map[string]struct {
+		slots   int
+		waiting []string // in the order of their coming, while "first" holds every slot that it may
+		order   string
+	}{
+		"one slot goes round":                       {1, []string{"a", "a", "a", "b", "c", "b"}, "a,b,c,a,b,a,"},
+		"one that comes last waits for one round":   {1, []string{"a", "a", "a", "a", "b"}, "a,b,a,a,a,"},
+		"a share alone is served as it came":        {1, []string{"a", "a"}, "a,a,"},
+		"those that wait for themselves come later": {1, []string{"first", "a", "first", "a"}, "first,a,first,a,"},
+	} {
+		t.Run(caseName, func(t *testing.T) {
+			s := sandbox.NewSlots(tc.slots)
+			if err := s.Acquire(t.Context(), "first"); err != nil {
+				t.Fatal(err)
+			}
+			order := ""
+			var group sync.WaitGroup
+			for i, share := range tc.waiting {
+				group.Go(func() {
+					if err := s.Acquire(t.Context(), share); err != nil {
+						t.Error(err)
+						return
+					}
+					order += share + "," // guarded by the one slot
+					s.Release(share)
+				})
+				before := 0
+				for _, other := range tc.waiting[:i+1] {
+					if other == share {
+						before++
+					}
+				}
+				until(t, func() bool { _, waiting := s.Of(share); return waiting == before })
+			}
+			s.Release("first")
+			group.Wait()
+			if order != tc.order {
+				t.Errorf("the order was %q, want %q", order, tc.order)
+			}
+			if n := s.Left(); n != 0 {
+				t.Errorf("%d entries are left", n)
+			}
+		})
+	}
+}
+
+func TestOneShareNeverHoldsTheLastSlot(t *testing.T) {
+	s := sandbox.NewSlots(3)
+	for range 2 {
+		if err := s.Acquire(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	third := make(chan error)
+	go func() { third <- s.Acquire(ctx, "a") }()
+	until(t, func() bool { _, waiting := s.Of("a"); return waiting == 1 })
+	if err := s.Acquire(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	s.Release("b")
+	cancel()
+	if err := <-third; !errors.Is(err, context.Canceled) {
+		t.Errorf("the third of a share got %v", err)
+	}
+	s.Release("a")
+	s.Release("a")
+	if n := s.Left(); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// TestCancelledWaitersLoseNoSlot cancels waiters at the moment when they are
+// served: afterwards every slot can still be had.
+func TestCancelledWaitersLoseNoSlot(t *testing.T) {
+	s := sandbox.NewSlots(2)
+	var group sync.WaitGroup
+	for _, share := range []string{"a", "a", "b", "c"} {
+		group.Go(func() {
+			for range 500 {
+				ctx, cancel := context.WithCancel(t.Context())
+				go cancel()
+				if s.Acquire(ctx, share) == nil {
+					s.Release(share)
+				}
+			}
+		})
+	}
+	group.Wait()
+	for _, share := range []string{"a", "b"} {
+		if err := s.Acquire(t.Context(), share); err != nil {
+			t.Fatal(err)
+		}
+		s.Release(share)
+	}
+	if n := s.Left(); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// spinner has an export that never ends, and one that does at once.
+func spinner() []byte {
+	m := wasmtest.New()
+	m.Memory(1)
+	m.Method("spin").Loop().Br(0).End().Unreachable()
+	m.Method("fine").Const(0)
+	return m.Bytes()
+}
+
+// spin starts calls of a share that spin until stop, which waits for them.
+func spin(t *testing.T, p *sandbox.Plugin, share string, calls int) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range calls {
+		group.Go(func() {
+			_, err := p.Call(ctx, sandbox.Call{Export: "spin", Share: share})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("a spinner ended with %v", err)
+			}
+		})
+	}
+	return func() { cancel(); group.Wait() }
+}
+
+func TestSpinnersOfOneShareDoNotStopAnother(t *testing.T) {
+	s := newSandbox(t, sandbox.Config{Slots: 2})
+	p := open(t, s, spinner())
+	defer spin(t, p, "a", 6)()
+	until(t, func() bool { held, waiting := sandbox.OnSlots(s, "a"); return held == 1 && waiting == 5 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 20 {
+		if _, err := p.Call(ctx, sandbox.Call{Export: "fine", Share: "b"}); err != nil {
+			t.Fatalf("the other share got %v", err)
+		}
+	}
+	if held, waiting := sandbox.OnSlots(s, "a"); held != 1 || waiting != 5 {
+		t.Errorf("%d spinners run and %d wait", held, waiting)
+	}
+}
+
+func TestWithOneSlotSharesStillTakeTurns(t *testing.T) {
+	s := newSandbox(t, sandbox.Config{Slots: 1})
+	p := open(t, s, spinner())
+	stop := spin(t, p, "a", 1)
+	until(t, func() bool { held, _ := sandbox.OnSlots(s, "a"); return held == 1 })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b"})
+		answered <- err
+	}()
+	until(t, func() bool { _, waiting := sandbox.OnSlots(s, "b"); return waiting == 1 })
+	stop()
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheLimitOfACall(t *testing.T) {
+	s := newSandbox(t, sandbox.Config{Slots: 1})
+	p := open(t, s, spinner())
+	cause := carrel.FailLimit("test", abi.Timeout, "limits.timeout", "too slow")
+	t.Run("it ends the guest, with its cause", func(t *testing.T) {
+		_, err := p.Call(t.Context(), sandbox.Call{Export: "spin", Limit: time.Millisecond, LimitCause: cause})
+		if !errors.Is(err, cause) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the wait for a slot does not count", func(t *testing.T) {
+		const limit = time.Second
+		stop := spin(t, p, "a", 1)
+		until(t, func() bool { held, _ := sandbox.OnSlots(s, "a"); return held == 1 })
+		answered := make(chan error, 1)
+		go func() {
+			_, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b", Limit: limit, LimitCause: cause})
+			answered <- err
+		}()
+		until(t, func() bool { _, waiting := sandbox.OnSlots(s, "b"); return waiting == 1 })
+		<-time.After(limit + limit/10)
+		stop()
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOpeningsDoNotWaitForAdmissions(t *testing.T) {
+	s := newSandbox(t, sandbox.Config{})
+	release := sandbox.OccupyAdmissions(s)
+	refused := make(chan error, 1)
+	go func() {
+		_, err := s.Admit(t.Context(), caller())
+		refused <- err
+	}()
+	p := open(t, s, spinner())
+	if got := p.Exports(); !slices.Equal(got, []string{"fine", "spin"}) {
+		t.Errorf("it exports %q", got)
+	}
+	if err := s.Close(); err != nil { // the admission that waits does not hold it up
+		t.Error(err)
+	}
+	wantCode(t, <-refused, abi.Draining)
+	release()
+}
+
+// TestCloseLeavesACompilationThatRuns: what takes seconds to compile is
+// refused by default, so this sandbox has larger limits.
+func TestCloseLeavesACompilationThatRuns(t *testing.T) {
+	const locals, loops = 200, 300
+	m := wasmtest.New()
+	f := m.Func(nil, nil).Locals(locals, wasmtest.I32)
+	for range loops {
+		f.Loop()
+	}
+	for i := range uint32(locals) {
+		f.Get(i).Set(i * 7 % locals)
+	}
+	for range loops {
+		f.Get(0).BrIf(0).End()
+	}
+	cfg := sandbox.Config{Module: module.DefaultLimits(), CloseTimeout: time.Millisecond}
+	if _, err := newSandbox(t, sandbox.Config{}).Admit(t.Context(), m.Bytes()); carrel.CodeOf(err) != abi.LimitExceeded {
+		t.Fatalf("by default the module gets %v", err)
+	}
+	cfg.Module.Weight, cfg.Module.SumWeight = 1<<40, 1<<40
+	s, err := sandbox.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admitted := make(chan error, 1)
+	go func() {
+		_, err := s.Admit(t.Context(), m.Bytes())
+		admitted <- err
+	}()
+	until(t, func() bool { return sandbox.Admitting(s) == 1 })
+	if err := s.Close(); err == nil {
+		t.Error("Close says that it waited for a compilation of more than its time")
+	}
+	wantCode(t, <-admitted, abi.Draining)
+	if err := s.Close(); err != nil {
+		t.Errorf("closed again, when nothing runs any more: %v", err)
+	}
+}
