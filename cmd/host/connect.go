@@ -92,12 +92,20 @@ func nearestData() string {
 	data := host.DefaultConfig().Data
 	near := data
 	for range maxAbove + 1 {
-		if _, err := os.Stat(filepath.Join(near, "address")); err == nil {
+		if _, err := os.Stat(filepath.Join(near, "address")); err == nil && private(near) {
 			return near
 		}
 		near = filepath.Join("..", near)
 	}
 	return data
+}
+
+// private reports whether a folder is for its owner alone, as a host makes its
+// data directory. Another user's that is cannot be read, and one that is not
+// may be anybody's: no key goes to an address in it.
+func private(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.Mode().Perm()&0o077 == 0
 }
 
 // readLine returns what a host's file says, or nothing if it is not there.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,45 +18,63 @@ import (
 func newGrantCommand(e env) *cobra.Command {
 	n, o := connection{e: e}, output{e: e}
 	var call []string
+	var namespace string
 	var none bool
 	c := &cobra.Command{
-		Use:   "grant PLUGIN [--call PATTERN]... | --none",
-		Short: "Show or replace what a plugin is granted",
-		Long: "Show what a plugin is granted, or replace it. A pattern is plugin/Service.method,\n" +
-			"plugin/Service.* or plugin/*; the plugin's manifest must ask for it as well.",
+		Use:   "grant PLUGIN [--call PATTERN]... [--namespace NAME] | --none",
+		Short: "Show or change what a plugin is granted",
+		Long: "Show what a plugin is granted, or change it: what a flag names is replaced, the\n" +
+			"rest stays. A pattern is plugin/Service.method, plugin/Service.* or plugin/*. In a\n" +
+			"shared namespace plugins share the memory ids that callers name. The plugin's\n" +
+			"manifest must ask for either as well.",
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := n.client()
 			if err != nil {
 				return err
 			}
-			if none && len(call) > 0 {
-				return usageError{fmt.Errorf("--none and --call contradict each other")}
+			named := c.Flags().Changed("namespace")
+			if none && (len(call) > 0 || named) {
+				return usageError{errors.New("--none contradicts the other flags")}
 			}
-			var g client.Grant
-			if none || len(call) > 0 {
-				g, err = cl.SetGrant(c.Context(), args[0], client.Grant{Call: call})
-			} else {
-				g, err = cl.Grant(c.Context(), args[0])
-			}
+			g, err := cl.Grant(c.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if none {
+				g = client.Grant{}
+			}
+			if len(call) > 0 {
+				g.Call = call
+			}
+			if named {
+				g.MemoryNamespace = namespace
+			}
+			if none || len(call) > 0 || named {
+				if g, err = cl.SetGrant(c.Context(), args[0], g); err != nil {
+					return err
+				}
 			}
 			if !none {
 				warnUnasked(c.Context(), e, cl, args[0], call)
 			}
 			return o.result(g, func(w io.Writer) {
-				if len(g.Call) == 0 {
-					fmt.Fprintf(w, "%s is granted nothing\n", args[0])
-					return
+				if len(g.Call) > 0 {
+					fmt.Fprintf(w, "%s may call: %s\n", args[0], strings.Join(g.Call, ", "))
 				}
-				fmt.Fprintf(w, "%s may call: %s\n", args[0], strings.Join(g.Call, ", "))
+				if g.MemoryNamespace != "" {
+					fmt.Fprintf(w, "%s shares the memory namespace %s\n", args[0], g.MemoryNamespace)
+				}
+				if len(g.Call) == 0 && g.MemoryNamespace == "" {
+					fmt.Fprintf(w, "%s is granted nothing\n", args[0])
+				}
 			})
 		},
 	}
 	n.flags(c)
 	o.flag(c)
 	c.Flags().StringArrayVar(&call, "call", nil, "methods of another plugin that it may call")
+	c.Flags().StringVar(&namespace, "namespace", "", "shared memory namespace that it may use; empty takes it back")
 	c.Flags().BoolVar(&none, "none", false, "take back everything")
 	return c
 }

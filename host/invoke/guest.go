@@ -95,8 +95,8 @@ func (g *guest) address(ctx context.Context, r imports.Invoke) (a carrel.Address
 	}
 	if !matchAny(grant.Call, a) {
 		return a, carrel.Fail(op, abi.Forbidden, fmt.Sprintf(
-			`the tenant's owner has not granted %s the call of %s: PUT /api/v1/tenant/grants/%s {"call": ["%s"]}`,
-			g.f.address.Plugin, a, g.f.address.Plugin, a))
+			`the tenant's owner has not granted %s the call of %s: carrel grant %s --call %s, or PUT /api/v1/tenant/grants/%s {"call": ["%s"]}`,
+			g.f.address.Plugin, a, g.f.address.Plugin, a, g.f.address.Plugin, a))
 	}
 	return a, nil
 }

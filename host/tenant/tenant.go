@@ -163,7 +163,7 @@ func (d *Directory) MintAsAdmin(ctx context.Context, m Mint) (store.APIKey, stri
 	}
 	if errors.Is(err, store.ErrExists) {
 		return store.APIKey{}, "", carrel.Fail(op, abi.Forbidden,
-			"the tenant has an owner key; only its owner can make more of them")
+			"the tenant has an owner key; an administrator gives it no other, and its owner cannot make more of them yet")
 	}
 	if err != nil {
 		return store.APIKey{}, "", fmt.Errorf("create API key: %w", err)
