@@ -81,7 +81,7 @@ func DefaultLimits() Limits {
 		LocalsBlocks: 200_000,
 
 		LocalsBranches: 2_000_000,
-		Weight:         1_500_000_000,
+		Weight:         1_000_000_000,
 
 		SumLocals:           500_000,
 		SumBrTable:          500_000,
@@ -89,6 +89,6 @@ func DefaultLimits() Limits {
 		SumBlocksSquared:    60_000_000,
 		SumLoopsSquared:     5_000_000,
 		SumBrTargetsSquared: 400_000_000,
-		SumWeight:           2_500_000_000,
+		SumWeight:           1_500_000_000,
 	}
 }
