@@ -200,6 +200,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	w := newWitness(t, env)
 	owner := administration(w)
 	modules(w, owner)
+	withCode(w, owner)
 	calls(w, owner)
 	sessions(w, owner)
 	streams(w, owner)

@@ -88,7 +88,7 @@ func (s *socket) readFrame(r io.Reader) (b []byte, done func(), err error) {
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {
-		case err == io.EOF || int64(len(b)) > l.FrameBytes: //nolint:errorlint // a Reader's EOF is bare
+		case err == io.EOF || int64(len(b)) > l.FrameBytes:
 			return b, done, nil
 		case err != nil:
 			done()
