@@ -114,7 +114,7 @@ func TestTheEventsOfAnAnswerTakeItsTextOnce(t *testing.T) {
 	whole("a WebSocket", testenv.Watch(t, s.Begin(passing, "msg", "U").Events(t.Context())).Rest())
 }
 
-func TestAnAnswerThatCutsACharacterIsWholeInTheEnd(t *testing.T) {
+func TestTheTextOfAnAnswerIsTheSameInAllItsEvents(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme")
 	acme.Install(lives)
