@@ -36,8 +36,8 @@ type Host struct {
 	log  *slog.Logger
 	info Info
 
-	// In the order in which New makes them; Close goes backwards. A half-made
-	// host has the first few.
+	// In the order in which New makes them; Close goes backwards, but for the
+	// sandbox and the catalog. A half-made host has the first few.
 	dir     *datadir.Dir
 	store   store.Store
 	tenants *tenant.Directory
@@ -235,11 +235,11 @@ func (h *Host) Close() error {
 		errs = append(errs, c.Close())
 	}
 	h.closers = nil
+	if h.sandbox != nil { // before the catalog, which waits for versions that load
+		errs = append(errs, h.sandbox.Close())
+	}
 	if h.catalog != nil {
 		h.catalog.Close()
-	}
-	if h.sandbox != nil {
-		errs = append(errs, h.sandbox.Close())
 	}
 	if h.store != nil {
 		errs = append(errs, h.store.Close())

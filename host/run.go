@@ -84,9 +84,11 @@ func (h *Host) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
+	h.log.Info("draining", "for", h.cfg.Limits.DrainTimeout)
 	err = errors.Join(err, h.drain(context.WithoutCancel(ctx)))
 	stopSweep()
 	background.Wait()
+	h.log.Info("drained")
 	return err
 }
 
