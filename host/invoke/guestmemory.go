@@ -93,6 +93,7 @@ func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, li
 	if err != nil {
 		return nil, false, err
 	}
+	g.f.tree.scope.Reads(k)
 	view, err := g.v.cfg.Histories.View(ctx, k, 0)
 	if err != nil || view.Generation == 0 {
 		return page, false, err

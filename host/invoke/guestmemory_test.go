@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/carrelhost/carrel"
@@ -301,5 +302,35 @@ func TestPagesOfLargeMessages(t *testing.T) {
 	}
 	if !slices.Equal(pages, []int{5, 5, 2}) {
 		t.Errorf("the pages hold %v", pages)
+	}
+}
+
+// witness records which histories requests use or read.
+type witness struct {
+	mu   sync.Mutex // guards seen
+	seen map[carrel.Handle]carrel.RequestID
+}
+
+func (w *witness) Touching(r carrel.RequestID, h carrel.Handle) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[h] = r
+}
+
+func (*witness) Evicted(carrel.ScopeID, []carrel.Eviction) {}
+
+// An answer may repeat what a guest has read, so that whoever keeps answers
+// has to know, although reading touches nothing.
+func TestWhatAGuestReadsIsToldToWhoeverKeepsAnswers(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	w := &witness{seen: map[carrel.Handle]carrel.RequestID{}}
+	e.scopes.Watch(w)
+	c := e.call("g/Req.run")
+	k := key(carrel.KindExplicit, "1")
+	if got, _ := e.perform(c, e.reads(k, "")); got[0].body != `{"messages":[],"more":false}` {
+		t.Errorf("got %s", got[0].body)
+	}
+	if r := w.seen[e.scopes.Handle(k)]; r != c.Request {
+		t.Errorf("the reading is told of request %q, want %q", r, c.Request)
 	}
 }

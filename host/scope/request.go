@@ -122,6 +122,11 @@ func (q *Request) write(u Use, do func(store.Touch) error) error {
 	return do(t)
 }
 
+// Reads says that the request reads a history. Reading touches nothing, but
+// what the request answers may now repeat what the history says: whoever keeps
+// the answer is told.
+func (q *Request) Reads(k carrel.MemoryKey) { q.r.tellTouching(q.ID(), q.r.Handle(k)) }
+
 // Close ends the scope: it waits for writes under way, then evicts every
 // history touched in it, also if ctx has ended. A second Close does nothing.
 func (q *Request) Close(ctx context.Context) Closed {

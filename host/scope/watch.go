@@ -6,7 +6,7 @@ import "github.com/carrelhost/carrel"
 // whoever keeps copies of what they say can drop those. Its methods are called
 // from many goroutines, return soon, and call no method of the registry.
 type Watcher interface {
-	// Touching says, before it is stored, that a request uses a history.
+	// Touching says, before it is done, that a request uses or reads a history.
 	Touching(r carrel.RequestID, h carrel.Handle)
 	// Evicted says that histories ended, with the scope of that id, or by hand
 	// if it is "".
