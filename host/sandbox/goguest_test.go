@@ -143,7 +143,7 @@ var buildGo = sync.OnceValues(func() ([]byte, error) {
 func goModule(t testing.TB) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("the go command is not there to build a guest with")
+		t.Skip("install Go 1.26 and put its go command into PATH: this test builds a guest with it")
 	}
 	wasm, err := buildGo()
 	if err != nil {
