@@ -21,10 +21,6 @@ type Admission struct {
 	Report   Report
 }
 
-// PathPrompt is the Report.Path of modules without code: nothing of them
-// executes.
-const PathPrompt = "prompt"
-
 // Report tells a plugin's author what admission found. It is stored with the
 // version.
 type Report struct {
@@ -51,7 +47,7 @@ func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
 		if err != nil {
 			return Admission{}, err
 		}
-		r := Report{Path: PathPrompt, ModuleBytes: len(wasm)}
+		r := Report{Path: sandbox.PathPrompt, ModuleBytes: len(wasm)}
 		raw, ok := m.Custom(abi.ManifestSection)
 		var code sandbox.Report
 		if m.HasCode() {

@@ -104,24 +104,21 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 	if err := json.Unmarshal(v.Report, &r); err != nil {
 		return nil, stored(err)
 	}
-	if r.Path == PathPrompt {
+	if r.Path == sandbox.PathPrompt {
 		return l, nil
 	}
 	wasm, err := c.cfg.Store.Module(ctx, v.Tenant, v.Plugin, v.Digest)
 	if err != nil {
 		return nil, fmt.Errorf("read module: %w", err)
 	}
-	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, memoryMiB(manifest)); err != nil {
+	memoryMiB := 0 // the sandbox's default
+	if manifest.Limits != nil {
+		memoryMiB = manifest.Limits.MemoryMiB
+	}
+	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, memoryMiB); err != nil {
 		return nil, stored(err)
 	}
 	return l, nil
-}
-
-func memoryMiB(m abi.Manifest) int {
-	if m.Limits != nil && m.Limits.MemoryMiB > 0 {
-		return m.Limits.MemoryMiB
-	}
-	return abi.DefaultMemoryMiB
 }
 
 // loadMethod makes a method ready, with the schemas of parseManifest.

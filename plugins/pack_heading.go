@@ -18,7 +18,7 @@ func nearest(heading string, owners map[string]section) string {
 	best, least := "", len(heading)
 	for _, name := range slices.Sorted(maps.Keys(owners)) { // of equals the first
 		for end := name; ; {
-			if d := edits(heading, end); best == "" || d < least {
+			if d := editDistance(heading, end, len(heading)+len(end)); best == "" || d < least {
 				best, least = name, d
 			}
 			_, rest, ok := strings.Cut(end, ".")
@@ -33,25 +33,4 @@ func nearest(heading string, owners map[string]section) string {
 		return ""
 	}
 	return best
-}
-
-// edits counts the bytes to insert, remove or replace that make b of a.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -37,7 +37,7 @@ func (r Report) Has(export string) bool {
 }
 
 // Admit decides on uploaded bytes, which must not change until it returns. A module with
-// code is compiled and initialised once, with MaxMemoryMiB of memory; one
+// code is compiled and initialised once, with abi.MaxMemoryMiB of memory; one
 // without the manifest section is asked with carrel_describe. What the guest
 // code does in admission depends on its bytes only: clock and randomness are
 // the same each time, and host calls answer ENOSYS.
@@ -66,7 +66,7 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 		return report, nil
 	}
 	report.Path = PathPlain
-	p, err := s.compile(ctx, s.admitting, wasm, MaxMemoryMiB)
+	p, err := s.compile(ctx, s.admitting, wasm, abi.MaxMemoryMiB)
 	if err != nil {
 		return report, err
 	}

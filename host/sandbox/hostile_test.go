@@ -226,7 +226,7 @@ func TestMemoryStopsAtItsLimit(t *testing.T) {
 	m.Method("run").Loop().Const(1).Grow().Const(-1).Raw(0x47).BrIf(0).End().
 		Const(0).Raw(0x3f, 0).Store().Const(0).Const(4).Call(write)
 	s := newSandbox(t, sandbox.Config{})
-	for _, mib := range []int{1, 3, sandbox.MaxMemoryMiB} {
+	for _, mib := range []int{1, 3, abi.MaxMemoryMiB} {
 		p, err := s.Open(t.Context(), m.Bytes(), mib)
 		if err != nil {
 			t.Fatal(err)

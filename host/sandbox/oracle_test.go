@@ -164,7 +164,7 @@ func FuzzCompile(f *testing.F) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start := time.Now()
-		p, err := s.Open(t.Context(), b, sandbox.MaxMemoryMiB)
+		p, err := s.Open(t.Context(), b, abi.MaxMemoryMiB)
 		runtime.ReadMemStats(&after)
 		if n := after.TotalAlloc - before.TotalAlloc; n > 256<<20 {
 			t.Errorf("%d bytes were allocated for %d", n, len(b))

@@ -25,7 +25,7 @@ type Plugin struct {
 }
 
 // Open makes an admitted module ready for calls, each with at most memoryMiB
-// of memory (0 = DefaultMemoryMiB, at most MaxMemoryMiB). Plugins of equal
+// of memory (0 = abi.DefaultMemoryMiB, at most abi.MaxMemoryMiB). Plugins of equal
 // bytes and memory share their compiled code. The bytes must not change until
 // Open returns. The caller closes the plugin.
 //
@@ -41,11 +41,11 @@ func (s *Sandbox) Open(ctx context.Context, wasm []byte, memoryMiB int) (*Plugin
 	}
 	defer leave()
 	if memoryMiB == 0 {
-		memoryMiB = DefaultMemoryMiB
+		memoryMiB = abi.DefaultMemoryMiB
 	}
-	if memoryMiB < 1 || memoryMiB > MaxMemoryMiB {
+	if memoryMiB < 1 || memoryMiB > abi.MaxMemoryMiB {
 		return nil, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory",
-			fmt.Sprintf("a plugin can have from 1 to %d MiB of memory, not %d (limit sandbox.memory)", MaxMemoryMiB, memoryMiB))
+			fmt.Sprintf("a plugin can have from 1 to %d MiB of memory, not %d (limit sandbox.memory)", abi.MaxMemoryMiB, memoryMiB))
 	}
 	m, err := s.read(wasm)
 	if err != nil {

@@ -16,12 +16,8 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
-// Memory limits of a plugin.
-const (
-	PageBytes        = 64 << 10
-	DefaultMemoryMiB = 32
-	MaxMemoryMiB     = 64
-)
+// PageBytes is the size of a page of linear memory.
+const PageBytes = 64 << 10
 
 // Sandbox admits and runs modules. All methods are safe for concurrent use.
 // Two sandboxes in one process share nothing.

@@ -62,9 +62,6 @@ func (c *Code) Br(label uint32) *Code { return c.with(0x0c, label) }
 // BrIf jumps if the i32 that it pops is not 0.
 func (c *Code) BrIf(label uint32) *Code { return c.with(0x0d, label) }
 
-// Return leaves the function.
-func (c *Code) Return() *Code { return c.Raw(0x0f) }
-
 // Unreachable traps.
 func (c *Code) Unreachable() *Code { return c.Raw(0x00) }
 
@@ -73,9 +70,6 @@ func (c *Code) Drop() *Code { return c.Raw(0x1a) }
 
 // Load pushes the i32 at the address that it pops.
 func (c *Code) Load() *Code { return c.Raw(0x28, 2, 0) }
-
-// Load64 pushes the i64 at the address that it pops.
-func (c *Code) Load64() *Code { return c.Raw(0x29, 3, 0) }
 
 // Store pops an i32, then the address where it goes.
 func (c *Code) Store() *Code { return c.Raw(0x36, 2, 0) }

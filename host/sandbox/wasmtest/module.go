@@ -6,7 +6,6 @@ package wasmtest
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/carrelhost/carrel/abi"
@@ -135,9 +134,6 @@ func (m *Module) Memory(least uint32) {
 	m.memories = append(m.memories, append([]byte{0}, U32(least)...))
 }
 
-// RawMemory adds a memory with these bytes as its limits.
-func (m *Module) RawMemory(limits ...byte) { m.memories = append(m.memories, limits) }
-
 // Table adds a table of function references with a minimum.
 func (m *Module) Table(least uint32) {
 	m.tables = append(m.tables, append([]byte{FuncRef, 0}, U32(least)...))
@@ -157,9 +153,6 @@ func (m *Module) Elements(offset int32, funcs ...uint32) {
 	}
 	m.elements = append(m.elements, entry)
 }
-
-// RawElements adds an element segment of these bytes.
-func (m *Module) RawElements(entry []byte) { m.elements = append(m.elements, entry) }
 
 // Data puts bytes at an address of the memory.
 func (m *Module) Data(address int32, b []byte) {
@@ -260,6 +253,3 @@ func S64(n int64) []byte {
 		out = append(out, b|0x80)
 	}
 }
-
-// Huge is the largest count that a module can declare, in five bytes.
-func Huge() []byte { return U32(math.MaxUint32) }
