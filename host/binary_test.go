@@ -93,6 +93,35 @@ func TestScenariosOfGuestsOnTheProgram(t *testing.T) {
 		}
 	})
 
+	t.Run("16: requests that take two ids in opposite orders all end, with every turn whole", func(t *testing.T) {
+		const each = 10
+		acme := acme.In(t)
+		var all sync.WaitGroup
+		for range each {
+			for _, order := range [][2]string{{"left", "right"}, {"right", "left"}} {
+				all.Go(func() {
+					// Nothing that holds a turn runs guest code here, so that not
+					// even memory_busy may come of it.
+					if _, err := acme.Call(t.Context(), "scopes/com.acme.Rest.both", "first", order[0], "second", order[1]); err != nil {
+						t.Errorf("first %s: %v", order[0], err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		for _, id := range []string{"left", "right"} {
+			stored := acme.Stored("scopes", id)
+			if len(stored) != 1+2*2*each {
+				t.Errorf("%s has %d messages, want a system message and %d turns", id, len(stored), 2*each)
+			}
+			for i := 1; i+1 < len(stored); i += 2 {
+				if !strings.HasPrefix(stored[i], "user:") || !strings.HasPrefix(stored[i+1], "assistant:") {
+					t.Errorf("%s: turn %d is %q, %q", id, i/2+1, stored[i], stored[i+1])
+				}
+			}
+		}
+	})
+
 	// Handlers hold no turn while they wait for what they call, so these
 	// requests never wait for each other crosswise. That of two which do, the
 	// younger is refused, is shown by host/invoke/waitdie_test.go.

@@ -15,3 +15,6 @@ func carrelExport0() int32 { return plugin.Export("s3_restCall") }
 
 //go:wasmexport s3_alternate
 func carrelExport1() int32 { return plugin.Export("s3_alternate") }
+
+//go:wasmexport s3_both
+func carrelExport2() int32 { return plugin.Export("s3_both") }

@@ -17,6 +17,7 @@ var plugin = carrel.Plugin{
 			Methods: []carrel.Method{
 				carrel.Handler("restCall", "Calls AppChat, then RequestChat, with one memory id.", restCall),
 				carrel.Handler("alternate", "Calls RequestChat with the ids 1, 2, 1, 2.", alternate),
+				carrel.Handler("both", "Calls AppChat with one memory id, then with another.", both),
 			},
 		},
 	},
@@ -77,6 +78,23 @@ func alternate(ctx *carrel.Context, _ struct{}) (alternateResult, error) {
 		out.Answers = append(out.Answers, answer)
 	}
 	return out, nil
+}
+
+type bothParams struct {
+	First  string `json:"first" desc:"the memory id that is used first"`
+	Second string `json:"second" desc:"the memory id that is used then"`
+}
+
+// both takes the turns of two memory ids in the order that the caller says.
+// Requests that say opposite orders do not block each other.
+func both(ctx *carrel.Context, in bothParams) (string, error) {
+	var answer string
+	for _, id := range []string{in.First, in.Second} {
+		if _, err := ctx.Invoke("com.acme.AppChat.chat", chatParams{id, "hello"}, &answer); err != nil {
+			return "", err
+		}
+	}
+	return answer, nil
 }
 
 func main() { plugin.Main() }
