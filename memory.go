@@ -121,7 +121,9 @@ type Eviction struct {
 	Plugin   PluginName // the plugin whose invocation touched the history last
 	Key      MemoryKey
 	Reason   EvictionReason
-	Messages int64 // the system message counts
-	Bytes    int64 // of contents
+	Scope    Scope   // of the scope instance that closed; "" if none did
+	Instance ScopeID // likewise
+	Messages int64   // the system message counts
+	Bytes    int64   // of contents
 	At       time.Time
 }

@@ -35,6 +35,16 @@ type Turn struct {
 	Messages []Message
 }
 
+// Origin says where a turn comes from.
+type Origin string
+
+// The origins of turns.
+const (
+	OriginModel  Origin = ""       // a model answered
+	OriginPlugin Origin = "plugin" // a plugin appended it to a shared namespace
+	OriginImport Origin = "import" // it was imported by hand
+)
+
 // Usage is what a model call cost, in tokens as the provider counts them.
 type Usage struct {
 	InputTokens  int64

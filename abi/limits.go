@@ -19,6 +19,9 @@ const (
 	MaxStopBytes          = 256
 	MaxWindowMessages     = 1000
 	DefaultWindowMessages = 20
+	MaxWindowTokens       = 2_000_000
+	MaxSeedTurns          = 64       // of one method
+	MaxSeedBytes          = 64 << 10 // of all seed turns of one method
 	MaxExportBytes        = 200
 	MaxCallPatterns       = 64 // in capabilities.call
 	DefaultMemoryMiB      = 32

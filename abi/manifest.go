@@ -55,7 +55,9 @@ type Method struct {
 	MemoryIDRequired bool   `json:"-"`
 	Model            string `json:"model,omitempty"` // of a chat method
 	Generation
-	Window *Window `json:"window,omitempty"` // of a chat method; nil on handlers
+	Window *Window   `json:"window,omitempty"` // of a chat method; nil on handlers
+	Retain string    `json:"retain,omitempty"` // of a chat method: RetainHistory or RetainWindow
+	Seed   []Example `json:"seed,omitempty"`   // the turns that an empty history is given
 }
 
 // Generation holds a chat method's options for the model. A nil field leaves
@@ -65,14 +67,14 @@ type Generation struct {
 	TopP            *float64 `json:"topP,omitempty"`        // 0 to 1
 	MaxOutputTokens *int     `json:"maxOutputTokens,omitempty"`
 	Stop            []string `json:"stop,omitempty"`
-	Seed            *int64   `json:"seed,omitempty"`
+	RandomSeed      *int64   `json:"randomSeed,omitempty"`
 	ReasoningEffort string   `json:"reasoningEffort,omitempty"`
 }
 
 // Window bounds what of a history is sent to the model.
 type Window struct {
-	Type string `json:"type"` // messages
-	Max  int    `json:"max"`
+	Type string `json:"type"` // messages or tokens
+	Max  int    `json:"max"`  // of what Type counts
 }
 
 // DefaultMemoryID is a plugin's own provider of default memory ids.
@@ -102,8 +104,24 @@ const (
 	KindHandler = "handler"
 )
 
-// WindowMessages is the Window.Type that counts messages.
-const WindowMessages = "messages"
+// The values of Window.Type.
+const (
+	WindowMessages = "messages"
+	WindowTokens   = "tokens"
+)
+
+// The values of Method.Retain: what a history keeps of the turns that its
+// window leaves out.
+const (
+	RetainHistory = "history" // all of them, until its scope closes
+	RetainWindow  = "window"  // none
+)
+
+// Example is a turn that a history begins with.
+type Example struct {
+	User      string `json:"user"`
+	Assistant string `json:"assistant"`
+}
 
 // The values of DefaultMemoryID.From: FromSubject, or FromHeader followed by
 // a header name.

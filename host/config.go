@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carrelhost/carrel/host/tenant"
+	"github.com/carrelhost/carrel/store"
 )
 
 // Config is everything that an operator decides about a host. Start from
@@ -90,6 +91,11 @@ type Limits struct {
 	TicketTTL             time.Duration `yaml:"ticketTtl" env:"TICKET_TTL"`                         // of a ticket for a WebSocket
 	WriteTimeout          time.Duration `yaml:"writeTimeout" env:"WRITE_TIMEOUT"`                   // for a client to take in an answer, or one event of it
 	EventsKept            time.Duration `yaml:"eventsKept" env:"EVENTS_KEPT"`                       // of an invocation's events without a reader
+	MessagesPerHistory    int64         `yaml:"messagesPerHistory" env:"MESSAGES_PER_HISTORY"`      // past it whole turns are deleted, the oldest first
+	WindowBytes           int64         `yaml:"windowBytes" env:"WINDOW_BYTES"`                     // of a history, that are sent to the model at most, whatever the window
+	ImportBytes           int64         `yaml:"importBytes" env:"IMPORT_BYTES"`                     // of one imported history
+	EvictionRecords       int           `yaml:"evictionRecords" env:"EVICTION_RECORDS"`             // kept of one tenant; the oldest go first
+	IdempotencyKeys       int           `yaml:"idempotencyKeys" env:"IDEMPOTENCY_KEYS"`             // of one tenant's requests that are remembered
 }
 
 // Memory is what the host does with chat memory beyond its scopes.
@@ -97,6 +103,14 @@ type Memory struct {
 	// CloseApplicationOnShutdown closes application scopes when the host
 	// stops, however it stops, instead of keeping them open.
 	CloseApplicationOnShutdown bool `yaml:"closeApplicationOnShutdown" env:"CLOSE_APPLICATION_ON_SHUTDOWN"`
+	// HistoryIdleTTL is how long a history that an application scope keeps
+	// lives without being used; 0 = until that scope closes.
+	HistoryIdleTTL time.Duration `yaml:"historyIdleTtl" env:"HISTORY_IDLE_TTL"`
+	// ScrubInterval is how often what was deleted is taken off the disk, which
+	// happens at shutdown as well; 0 = only then and when asked.
+	ScrubInterval time.Duration `yaml:"scrubInterval" env:"SCRUB_INTERVAL"`
+	// EvictionsKept is how long records of evictions are kept at most.
+	EvictionsKept time.Duration `yaml:"evictionsKept" env:"EVICTIONS_KEPT"`
 }
 
 // The values of Config.Store.
@@ -127,7 +141,9 @@ func DefaultConfig() Config {
 			WebSockets: 10_000, FrameBytes: 1 << 20, FramesPerSecond: 50, SocketInvocations: 64, SocketIdle: 5 * time.Minute,
 			EventBytes: 16 << 20, EventBytesTotal: 256 << 20, EventsKept: 30 * time.Second, EventBuffers: 2048,
 			SocketTickets: 1000, TicketTTL: 30 * time.Second, WriteTimeout: 30 * time.Second,
+			MessagesPerHistory: 10_000, WindowBytes: 8 << 20, ImportBytes: 64 << 20, EvictionRecords: store.DefaultEvictionRecords, IdempotencyKeys: 10_000,
 		},
+		Memory: Memory{ScrubInterval: 24 * time.Hour, EvictionsKept: 7 * 24 * time.Hour},
 	}
 }
 
@@ -179,6 +195,7 @@ func (c Config) Validate() error {
 	if c.AdminKey != "" && c.AdminKey == c.OwnerKey {
 		fault("CARREL_ADMIN_KEY", "it must differ from CARREL_OWNER_KEY: the administrator's key is good for nothing else")
 	}
+	errs = append(errs, c.Memory.validate(c.Limits)...)
 	limits := c.Limits.all()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if limits[name] <= 0 {
@@ -208,9 +225,28 @@ func (l Limits) all() map[string]int64 {
 		"webSockets": int64(l.WebSockets), "frameBytes": l.FrameBytes, "framesPerSecond": int64(l.FramesPerSecond),
 		"socketInvocations": int64(l.SocketInvocations), "socketIdle": int64(l.SocketIdle),
 		"eventBytes": l.EventBytes, "eventBytesTotal": l.EventBytesTotal, "eventsKept": int64(l.EventsKept), "eventBuffers": int64(l.EventBuffers),
+		"messagesPerHistory": l.MessagesPerHistory, "windowBytes": l.WindowBytes, "importBytes": l.ImportBytes,
+		"evictionRecords": int64(l.EvictionRecords), "idempotencyKeys": int64(l.IdempotencyKeys),
 		"socketTickets": int64(l.SocketTickets), "ticketTtl": int64(l.TicketTTL), "writeTimeout": int64(l.WriteTimeout),
 	}
 }
+
+func (m Memory) validate(l Limits) []error {
+	var errs []error
+	if m.HistoryIdleTTL < 0 || m.HistoryIdleTTL > 0 && m.HistoryIdleTTL <= l.Timeout {
+		errs = append(errs, fmt.Errorf("memory.historyIdleTtl: it must be 0 (never) or more than limits.timeout (%v): a history must not expire under a turn", l.Timeout))
+	}
+	if m.ScrubInterval < 0 || m.ScrubInterval > 0 && m.ScrubInterval < minScrubInterval {
+		errs = append(errs, fmt.Errorf("memory.scrubInterval: it must be 0 (at shutdown only) or at least %v", minScrubInterval))
+	}
+	if m.EvictionsKept <= 0 {
+		errs = append(errs, errors.New("memory.evictionsKept: it must be positive"))
+	}
+	return errs
+}
+
+// minScrubInterval keeps a host from doing little but scrubbing.
+const minScrubInterval = time.Minute
 
 func (p Provider) validate(path, name string) []error {
 	var errs []error

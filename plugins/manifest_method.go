@@ -90,7 +90,7 @@ func (c *checker) generation(o object) abi.Generation {
 		c.fault(o.at+"/seed", "example turns in `seed` are not supported by this host yet; remove them "+
 			"(as an integer, `seed` is the model's seed)")
 	} else if n, ok := o.integer("seed", math.MinInt64, math.MaxInt64); ok {
-		g.Seed = &n
+		g.RandomSeed = &n
 	}
 	if effort, ok := o.text("reasoningEffort", abi.MaxNameBytes); ok {
 		if effort == "" {

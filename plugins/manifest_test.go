@@ -79,7 +79,7 @@ func TestParseManifestReadsEverything(t *testing.T) {
 	  "methods":[{"name":"chat","kind":"chat","description":"m",
 	    "params": {"type":"object", "properties":{"topic":{"type":"string"},"id":{"type":"string"},"order":{"type":"object"}}, "required":["topic","id","order"]},
 	    "output":{"type":"string"},"userMessage":"{{order.id}}","memoryId":"id","model":"big","temperature":0.5,"topP":1,
-	    "maxOutputTokens":100,"stop":["END"],"seed":-7,"reasoningEffort":"low","window":{"type":"messages","max":4}}]}],
+	    "maxOutputTokens":100,"stop":["END"],"randomSeed":-7,"reasoningEffort":"low","window":{"type":"messages","max":4}}]}],
 	"defaultMemoryId":{"from":"header:X-Conversation","priority":-3},
 	"allowDefaultIdLeak":true,
 	"capabilities":{"models":["big"]}}`
@@ -97,7 +97,7 @@ func TestParseManifestReadsEverything(t *testing.T) {
 				Params:      []byte(`{"type":"object","properties":{"topic":{"type":"string"},"id":{"type":"string"},"order":{"type":"object"}},"required":["topic","id","order"]}`),
 				Output:      []byte(`{"type":"string"}`),
 				UserMessage: "{{order.id}}", MemoryID: "id", MemoryIDRequired: true, Model: "big",
-				Generation: abi.Generation{Temperature: &temperature, TopP: &topP, MaxOutputTokens: &tokens, Stop: []string{"END"}, Seed: &seed, ReasoningEffort: "low"},
+				Generation: abi.Generation{Temperature: &temperature, TopP: &topP, MaxOutputTokens: &tokens, Stop: []string{"END"}, RandomSeed: &seed, ReasoningEffort: "low"},
 				Window:     &abi.Window{Type: abi.WindowMessages, Max: 4},
 			}},
 		}},

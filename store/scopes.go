@@ -25,12 +25,14 @@ type Touch struct {
 	Plugin carrel.PluginName
 	By     Toucher
 	At     time.Time
+	Cutoff Cutoff
 }
 
 // Scopes keeps scope instances and which memory keys were touched in them.
 type Scopes interface {
 	// Touch records that Key was used in Scope, creates an empty history if
-	// there is none, and returns the history's generation. A request scope
+	// there is none, and returns the history's generation. A history that has
+	// expired ends, with a record, before the new one begins. A request scope
 	// instance is opened by its first touch: whoever owns it does not touch
 	// after closing it. An application or session scope instance that is not
 	// open is scope_closed.

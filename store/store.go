@@ -15,7 +15,7 @@
 //   - A cancelled context ends a method with an error that wraps the
 //     context's; whether the write happened is then unknown to the caller.
 //   - Failures with a meaning are *carrel.Error values: not_found,
-//     scope_closed, storage_full, overloaded (the write queue is full), or
+//     scope_closed, idempotency_mismatch, storage_full, overloaded (the write queue is full), or
 //     quota_exceeded where a method says so. ErrExists and ErrActive are
 //     matched with errors.Is. Anything else is unclassified, and so internal.
 //   - Times are stored in UTC with microseconds, and durations in whole ones.
@@ -40,6 +40,9 @@ type Store interface {
 	Scopes
 	Sessions
 	Grants
+	Evictions
+	Idempotency
+	Upkeep
 
 	// HostSecret returns 32 random bytes that are made once for this store and
 	// never change. Handles are derived from them.

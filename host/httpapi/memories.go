@@ -77,7 +77,7 @@ func (a *API) history(c echo.Context) (store.History, error) {
 	if err != nil {
 		return store.History{}, err
 	}
-	return a.cfg.Histories.History(c.Request().Context(), who.Tenant, handle, by)
+	return a.cfg.Histories.History(c.Request().Context(), who.Tenant, handle, by, store.Cutoff{})
 }
 
 func (a *API) listMessages(c echo.Context) error {

@@ -86,8 +86,8 @@ func TestRequestsThatReachTheInvocation(t *testing.T) {
 		"a model call": {abi.OpModelGenerate, `{"messages":[{"role":"user","content":"U"}]}`,
 			`generate {"model":"","messages":[{"role":"user","content":"U"}]}`, generated},
 		"a model call with every option, at its bounds": {abi.OpModelGenerate,
-			`{"model":"m","temperature":2,"topP":0,"maxOutputTokens":1,"stop":["x"],"seed":-9223372036854775808,"reasoningEffort":"low","messages":[{"role":"system","content":""},{"role":"assistant","content":"A"}]}`,
-			`generate {"model":"m","messages":[{"role":"system","content":""},{"role":"assistant","content":"A"}],"temperature":2,"topP":0,"maxOutputTokens":1,"stop":["x"],"seed":-9223372036854775808,"reasoningEffort":"low"}`, generated},
+			`{"model":"m","temperature":2,"topP":0,"maxOutputTokens":1,"stop":["x"],"randomSeed":-9223372036854775808,"reasoningEffort":"low","messages":[{"role":"system","content":""},{"role":"assistant","content":"A"}]}`,
+			`generate {"model":"m","messages":[{"role":"system","content":""},{"role":"assistant","content":"A"}],"temperature":2,"topP":0,"maxOutputTokens":1,"stop":["x"],"randomSeed":-9223372036854775808,"reasoningEffort":"low"}`, generated},
 		"a default id":                {abi.OpMemoryDefaultID, `{"service":"com.acme.S","method":"m"}`, `default "com.acme.S" "m"`, `{"memoryId":"r#S.m","key":"k"}`},
 		"messages by memory id":       {abi.OpMemoryMessages, `{"memoryId":"1"}`, `messages {"memoryId":"1"} -1 100`, page},
 		"messages by key":             {abi.OpMemoryMessages, `{"key":"k","after":0,"limit":1000}`, `messages {"key":"k"} 0 1000`, page},
@@ -189,7 +189,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"a stop sequence that is too long":        {abi.OpModelGenerate, generate(`"stop":["` + strings.Repeat("x", 257) + `"],`), abi.InvalidParams},
 		"too many stop sequences":                 {abi.OpModelGenerate, generate(`"stop":[` + many(17, `"x"`) + `],`), abi.InvalidParams},
 		"an effort that is too long":              {abi.OpModelGenerate, generate(`"reasoningEffort":"` + strings.Repeat("x", 64) + `",`), abi.InvalidParams},
-		"a seed that is no whole number":          {abi.OpModelGenerate, generate(`"seed":1.5,`), abi.BadRequest},
+		"a seed that is no whole number":          {abi.OpModelGenerate, generate(`"randomSeed":1.5,`), abi.BadRequest},
 		"a number that arithmetic would choke on": {abi.OpInvoke, `{"service":"S","method":"m","args":{"n":1e1000000}}`, abi.MalformedJSON},
 	} {
 		cases[name] = c

@@ -10,6 +10,7 @@ import (
 	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/host/model"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/store"
 )
 
 // chat runs a chat method: the order of its steps is that of the memory
@@ -52,7 +53,7 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	if err := f.tree.scope.Touch(ctx, use); err != nil {
 		return Result{}, fmt.Errorf("touch: %w", err)
 	}
-	view, err := v.cfg.Histories.View(ctx, key, m.Spec.Window.Max)
+	view, err := v.cfg.Histories.View(ctx, key, store.ViewLimit{Messages: m.Spec.Window.Max})
 	if err != nil {
 		return Result{}, fmt.Errorf("read history: %w", err)
 	}
@@ -127,7 +128,9 @@ func (v *Invoker) commit(ctx context.Context, f *frame, k carrel.MemoryKey, gene
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.cfg.Limits.CommitTimeout)
 	defer cancel()
-	err := f.tree.scope.Commit(ctx, f.use(k), generation, system, turn)
+	_, err := f.tree.scope.Commit(ctx, f.use(k), store.Commit{
+		Generation: generation, System: system, Turns: []store.NewTurn{{Messages: turn}},
+	})
 	switch {
 	case err == nil:
 		return nil

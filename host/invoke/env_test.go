@@ -129,13 +129,13 @@ type disk struct {
 	close  func() error
 }
 
-func (d *disk) Commit(ctx context.Context, c store.Commit) error {
+func (d *disk) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
 	d.mu.Lock()
 	before := d.commit
 	d.mu.Unlock()
 	if before != nil {
 		if err := before(ctx); err != nil {
-			return err
+			return store.Committed{}, err
 		}
 	}
 	return d.Store.Commit(ctx, c)

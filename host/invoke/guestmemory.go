@@ -66,7 +66,7 @@ func (g *guest) key(ctx context.Context, m imports.Memory) (carrel.MemoryKey, er
 	k, known := g.f.tree.derived[h]
 	g.f.tree.mu.Unlock()
 	if !known {
-		found, err := g.v.cfg.Histories.History(ctx, tenant, h, nil)
+		found, err := g.v.cfg.Histories.History(ctx, tenant, h, nil, store.Cutoff{})
 		if err != nil {
 			return carrel.MemoryKey{}, err
 		}
@@ -94,7 +94,7 @@ func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, li
 		return nil, false, err
 	}
 	g.f.tree.scope.Reads(k)
-	view, err := g.v.cfg.Histories.View(ctx, k, 0)
+	view, err := g.v.cfg.Histories.View(ctx, k, store.ViewLimit{Messages: 0})
 	if err != nil || view.Generation == 0 {
 		return page, false, err
 	}
@@ -156,7 +156,7 @@ func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Mes
 	if err := g.f.tree.scope.Touch(ctx, g.f.use(k)); err != nil {
 		return imports.Memory{}, fmt.Errorf("touch: %w", err)
 	}
-	view, err := g.v.cfg.Histories.View(ctx, k, 0)
+	view, err := g.v.cfg.Histories.View(ctx, k, store.ViewLimit{Messages: 0})
 	if err != nil {
 		return imports.Memory{}, fmt.Errorf("read history: %w", err)
 	}

@@ -255,7 +255,7 @@ func TestPagesOfMessages(t *testing.T) {
 		turns = append(turns, e.appends(k, fmt.Sprintf("U%d", i), fmt.Sprintf("A%d", i)))
 	}
 	e.perform(e.call("g/App.run"), turns...)
-	history, err := e.disk.View(t.Context(), k, 0)
+	history, err := e.disk.View(t.Context(), k, store.ViewLimit{Messages: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestPagesOfMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	touch := store.Touch{Scope: store.ScopeInstance{ID: app.Scope, Tenant: acme, Scope: carrel.ScopeApplication, Plugin: "g"}, Key: k, Handle: e.scopes.Handle(k), Plugin: "g"}
-	if err := e.disk.Commit(t.Context(), store.Commit{Touch: touch, Generation: history.Generation, System: &system}); err != nil {
+	if _, err := e.disk.Commit(t.Context(), store.Commit{Touch: touch, Generation: history.Generation, System: &system}); err != nil {
 		t.Fatal(err)
 	}
 	got, _ := e.perform(e.call("g/Req.run"), e.reads(k, `,"limit":1`), e.reads(k, `,"limit":1,"after":0`), e.reads(k, `,"limit":2,"after":79`), e.reads(k, `,"after":80`), e.reads(k, ""))

@@ -103,6 +103,8 @@ type Call struct {
 	Socket *scope.Session
 	// Header returns a request header's values; nil if there are none.
 	Header func(name string) []string
+	// IdempotencyKey makes repeating the call safe: "" = it is not.
+	IdempotencyKey string
 	// RejectBusy refuses (memory_busy) instead of waiting for the turn.
 	RejectBusy bool
 	// Timeout is the caller's own; 0 = Limits.Timeout.
@@ -134,6 +136,8 @@ type Result struct {
 	Model        string
 	FinishReason model.FinishReason
 	Usage        Usage
+	Trimmed      int64 // messages that were deleted because the history is at its limit
+	Replayed     bool  // it is the stored answer of an earlier call with this idempotency key
 }
 
 // Usage is what an invocation used, those under it included.

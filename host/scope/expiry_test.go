@@ -54,7 +54,7 @@ func TestNobodyUsesWhatAnExpiredSessionTouched(t *testing.T) {
 			return err
 		},
 		"a history by its handle": func(ctx context.Context, r *scope.Registry, was before) error {
-			h, err := r.Histories().History(ctx, acme, was.h.Handle, nil)
+			h, err := r.Histories().History(ctx, acme, was.h.Handle, nil, store.Cutoff{})
 			return mustBe(abi.NotFound, h, err)
 		},
 		"the messages": func(ctx context.Context, r *scope.Registry, was before) error {
@@ -62,7 +62,7 @@ func TestNobodyUsesWhatAnExpiredSessionTouched(t *testing.T) {
 			return mustBe(abi.NotFound, list, err)
 		},
 		"a view": func(ctx context.Context, r *scope.Registry, was before) error {
-			v, err := r.Histories().View(ctx, was.h.Key, 10)
+			v, err := r.Histories().View(ctx, was.h.Key, store.ViewLimit{Messages: 10})
 			if err == nil && (v.Generation != 0 || len(v.Recent) > 0) {
 				err = fmt.Errorf("viewed is %+v", v)
 			}
@@ -75,7 +75,7 @@ func TestNobodyUsesWhatAnExpiredSessionTouched(t *testing.T) {
 		"the commit of a turn that read it before": func(ctx context.Context, r *scope.Registry, was before) error {
 			q := r.Begin(acme, "req_2")
 			defer q.Close(ctx)
-			err := q.Commit(ctx, application(was.app, was.h.Key.ID), was.h.Generation, nil, turn(2))
+			err := commitTo(ctx, q, application(was.app, was.h.Key.ID), was.h.Generation, 2)
 			return mustBe(abi.ScopeClosed, "an acknowledgement", err)
 		},
 	}
@@ -126,12 +126,12 @@ func TestATurnAfterAnExpiredSessionBeginsAnewAndStays(t *testing.T) {
 		q := r.Begin(acme, "req_2")
 		use := application(app, "a")
 		noError(t, q.Touch(t.Context(), use))
-		v, err := r.Histories().View(t.Context(), use.Key, 10)
+		v, err := r.Histories().View(t.Context(), use.Key, store.ViewLimit{Messages: 10})
 		noError(t, err)
 		if v.Generation == 0 || len(v.Recent) > 0 {
 			t.Errorf("the turn is built upon %+v", v)
 		}
-		noError(t, q.Commit(t.Context(), use, v.Generation, nil, turn(2)))
+		noError(t, commitTo(t.Context(), q, use, v.Generation, 2))
 		q.Close(t.Context())
 		stop := run(t, r)
 		synctest.Wait()
@@ -189,9 +189,9 @@ func TestBetweenExpiriesNobodyAsksForThem(t *testing.T) {
 			q := r.Begin(acme, carrel.RequestID(fmt.Sprintf("req_%d", n)))
 			use := inSession(in, "a")
 			noError(t, q.Touch(t.Context(), use))
-			v, err := r.Histories().View(t.Context(), use.Key, 10)
+			v, err := r.Histories().View(t.Context(), use.Key, store.ViewLimit{Messages: 10})
 			noError(t, err)
-			noError(t, q.Commit(t.Context(), use, v.Generation, nil, turn(n)))
+			noError(t, commitTo(t.Context(), q, use, v.Generation, n))
 			q.Close(t.Context())
 			seen(t, r)
 		}
@@ -338,7 +338,7 @@ func TestWhileAnExpiredSessionCannotBeClosedItsTenantSeesNothing(t *testing.T) {
 		for range 3 {
 			list, err := r.Histories().ListHistories(t.Context(), store.HistoryFilter{Tenant: acme, Limit: 10})
 			noError(t, mustBe(abi.Overloaded, list, err))
-			v, err := r.Histories().View(t.Context(), key("a"), 10)
+			v, err := r.Histories().View(t.Context(), key("a"), store.ViewLimit{Messages: 10})
 			noError(t, mustBe(abi.Overloaded, v, err))
 			noError(t, mustBe(abi.Overloaded, "a touch", r.Begin(acme, "req_2").Touch(t.Context(), application(app, "a"))))
 			_, err = r.Histories().ListHistories(t.Context(), store.HistoryFilter{Tenant: "other", Limit: 10})
@@ -371,7 +371,7 @@ func TestAReaderThatGivesUpWaitsForNobody(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := r.Histories().View(ctx, key("a"), 10); ctx.Err() == nil || err == nil {
+		if _, err := r.Histories().View(ctx, key("a"), store.ViewLimit{Messages: 10}); ctx.Err() == nil || err == nil {
 			t.Errorf("got %v, %v", ctx.Err(), err)
 		}
 		close(held)

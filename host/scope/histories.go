@@ -9,10 +9,12 @@ import (
 )
 
 // Histories are the store's histories without those that an expired session
-// touched, whether or not anybody has closed that session yet: using them
-// closes it first. Everybody but the registry uses these and not the store's.
-// Errors are the store's, and overloaded while an expired session of the
-// tenant cannot be closed. They are safe for concurrent use.
+// touched, whether or not anybody has closed that session yet (using them
+// closes it first), and without those that have expired themselves: cutoffs
+// that callers give are replaced by the one of now. Everybody but the registry
+// uses these and not the store's. Errors are the store's, and overloaded while
+// an expired session of the tenant cannot be closed. They are safe for
+// concurrent use.
 type Histories struct{ r *Registry }
 
 var _ store.Histories = Histories{}
@@ -20,29 +22,39 @@ var _ store.Histories = Histories{}
 // Histories returns the histories that may be used.
 func (r *Registry) Histories() Histories { return Histories{r} }
 
+// cutoff is that of now.
+func (r *Registry) cutoff() store.Cutoff {
+	if r.cfg.HistoryIdleTTL <= 0 {
+		return store.Cutoff{}
+	}
+	return r.cfg.Now().Add(-r.cfg.HistoryIdleTTL)
+}
+
 // View implements store.Histories.
-func (h Histories) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.View, error) {
+func (h Histories) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLimit) (store.View, error) {
 	if err := h.r.settle(ctx, k.Tenant); err != nil {
 		return store.View{}, err
 	}
+	limit.Cutoff = h.r.cutoff()
 	return h.r.cfg.Store.View(ctx, k, limit)
 }
 
 // Commit implements store.Histories. A turn built upon a history whose session
 // has expired meanwhile is scope_closed: acknowledged, it would be lost.
-func (h Histories) Commit(ctx context.Context, c store.Commit) error {
+func (h Histories) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
 	if err := h.r.settle(ctx, c.Touch.Key.Tenant); err != nil {
-		return err
+		return store.Committed{}, err
 	}
+	c.Touch.Cutoff = h.r.cutoff()
 	return h.r.cfg.Store.Commit(ctx, c)
 }
 
 // History implements store.Histories.
-func (h Histories) History(ctx context.Context, t carrel.TenantID, id carrel.Handle, by *store.Toucher) (store.History, error) {
+func (h Histories) History(ctx context.Context, t carrel.TenantID, id carrel.Handle, by *store.Toucher, _ store.Cutoff) (store.History, error) {
 	if err := h.r.settle(ctx, t); err != nil {
 		return store.History{}, err
 	}
-	return h.r.cfg.Store.History(ctx, t, id, by)
+	return h.r.cfg.Store.History(ctx, t, id, by, h.r.cutoff())
 }
 
 // ListHistories implements store.Histories.
@@ -50,6 +62,7 @@ func (h Histories) ListHistories(ctx context.Context, f store.HistoryFilter) ([]
 	if err := h.r.settle(ctx, f.Tenant); err != nil {
 		return nil, err
 	}
+	f.Cutoff = h.r.cutoff()
 	return h.r.cfg.Store.ListHistories(ctx, f)
 }
 
@@ -61,10 +74,24 @@ func (h Histories) Messages(ctx context.Context, k carrel.MemoryKey, generation,
 	return h.r.cfg.Store.Messages(ctx, k, generation, after, limit)
 }
 
+// DeleteTurn implements store.Histories.
+func (h Histories) DeleteTurn(ctx context.Context, k carrel.MemoryKey, generation, turn int64) error {
+	if err := h.r.settle(ctx, k.Tenant); err != nil {
+		return err
+	}
+	return h.r.cfg.Store.DeleteTurn(ctx, k, generation, turn)
+}
+
 // DeleteHistory implements store.Histories.
-func (h Histories) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
+func (h Histories) DeleteHistory(ctx context.Context, k carrel.MemoryKey, d store.Deletion) (carrel.Eviction, error) {
 	if err := h.r.settle(ctx, k.Tenant); err != nil {
 		return carrel.Eviction{}, err
 	}
-	return h.r.cfg.Store.DeleteHistory(ctx, k, why, at)
+	d.Cutoff = h.r.cutoff()
+	return h.r.cfg.Store.DeleteHistory(ctx, k, d)
+}
+
+// ExpireHistories implements store.Histories.
+func (h Histories) ExpireHistories(ctx context.Context, _ store.Cutoff, at time.Time, limit int) ([]carrel.Eviction, error) {
+	return h.r.cfg.Store.ExpireHistories(ctx, h.r.cutoff(), at, limit)
 }

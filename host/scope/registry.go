@@ -23,6 +23,8 @@ type Store interface {
 	store.Scopes
 	store.Histories
 	store.Sessions
+	store.Evictions
+	store.Upkeep
 	ActivePlugins(ctx context.Context, afterTenant carrel.TenantID, after carrel.PluginName, limit int) ([]store.Plugin, error)
 }
 
@@ -42,6 +44,14 @@ type Config struct {
 	// are never visible after it, swept or not. It is also how long a scope
 	// that nobody will close is left to whoever is about to. 0 = 30 s.
 	SweepEvery time.Duration
+	// HistoryIdleTTL is how long a history that an application scope touched
+	// lives without being used; 0 = until that scope closes.
+	HistoryIdleTTL time.Duration
+	// ScrubEvery is how often what was deleted is taken off the disk; 0 = only
+	// when Scrub is called.
+	ScrubEvery time.Duration
+	// EvictionsKept is how long records of evictions are kept; 0 = 7 days.
+	EvictionsKept time.Duration
 	// EvictTimeout bounds one attempt to close a scope; 0 = 10 s.
 	EvictTimeout time.Duration
 	// RetryEvery is how often evictions that failed are tried again; 0 = 1 s.
@@ -149,7 +159,7 @@ func (r *Registry) CloseApplication(ctx context.Context, id carrel.ScopeID, why 
 // Delete ends one history by hand, whatever runs on it. Its errors are those
 // of Histories.
 func (r *Registry) Delete(ctx context.Context, k carrel.MemoryKey) (carrel.Eviction, error) {
-	e, err := r.Histories().DeleteHistory(ctx, k, carrel.ReasonDeleted, r.cfg.Now())
+	e, err := r.Histories().DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: r.cfg.Now()})
 	if err != nil {
 		return carrel.Eviction{}, fmt.Errorf("delete history: %w", err)
 	}

@@ -64,6 +64,7 @@ func (q *Request) Touch(ctx context.Context, u Use) error {
 		return err
 	}
 	return q.write(u, func(t store.Touch) error {
+		t.Cutoff = q.r.cutoff()
 		_, err := q.r.cfg.Store.Touch(ctx, t)
 		return err
 	})
@@ -79,15 +80,17 @@ func (q *Request) ownsAlone(k carrel.MemoryKey) bool {
 	return !q.shared
 }
 
-// Commit appends a whole turn to the history that it was built upon, and
-// touches if that is still due. Errors: scope_closed if the history ended
-// meanwhile or the scope did, and those of Histories.
-func (q *Request) Commit(ctx context.Context, u Use, generation int64, system *string, turn []carrel.Message) error {
-	return q.write(u, func(t store.Touch) error {
-		return q.r.Histories().Commit(ctx, store.Commit{
-			Touch: t, Generation: generation, System: system, Messages: turn, At: t.At,
-		})
+// Commit changes the history that c was built upon, and touches if that is
+// still due. Touch and At of c are the registry's to fill in. Errors:
+// scope_closed if the history ended meanwhile or the scope did, and those of
+// Histories.
+func (q *Request) Commit(ctx context.Context, u Use, c store.Commit) (done store.Committed, err error) {
+	err = q.write(u, func(t store.Touch) error {
+		c.Touch, c.At = t, t.At
+		done, err = q.r.Histories().Commit(ctx, c)
+		return err
 	})
+	return done, err
 }
 
 // write runs one write of this scope, unless it is closed.

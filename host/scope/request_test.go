@@ -41,7 +41,7 @@ func TestATouchOfTheRequestsOwnIDIsLeftToTheCommit(t *testing.T) {
 	if w := d.written(); len(w) != 0 || open(t, d, carrel.ScopeRequest) != 0 {
 		t.Fatalf("the touch wrote %v", w)
 	}
-	noError(t, q.Commit(t.Context(), u, 0, nil, turn(1)))
+	noError(t, commitTo(t.Context(), q, u, 0, 1))
 	if got := histories(t, d); got["req_1#S.m"] != 2 || open(t, d, carrel.ScopeRequest) != 1 {
 		t.Fatalf("the commit left %v", got)
 	}
@@ -142,7 +142,7 @@ func TestNoWriteFollowsTheClose(t *testing.T) {
 		q.Close(t.Context())
 		before := len(d.written())
 		wantCode(t, q.Touch(t.Context(), u), abi.ScopeClosed)
-		wantCode(t, q.Commit(t.Context(), u, 0, nil, turn(1)), abi.ScopeClosed)
+		wantCode(t, commitTo(t.Context(), q, u, 0, 1), abi.ScopeClosed)
 		if len(d.written()) != before || len(histories(t, d)) != 0 {
 			t.Errorf("%s: wrote %v", name, d.written()[before:])
 		}
@@ -153,7 +153,7 @@ func TestCloseWaitsForAWriteUnderWay(t *testing.T) {
 	d := newDisk(t)
 	q := registry(t, d, "one", nil).Begin(acme, "req_1")
 	noError(t, q.Touch(t.Context(), request("a")))
-	v, err := d.View(t.Context(), key("a"), 10)
+	v, err := d.View(t.Context(), key("a"), store.ViewLimit{Messages: 10})
 	noError(t, err)
 
 	committing, goOn := make(chan struct{}), make(chan struct{})
@@ -172,7 +172,7 @@ func TestCloseWaitsForAWriteUnderWay(t *testing.T) {
 		}
 	})
 	committed, closed := make(chan error, 1), make(chan scope.Closed, 1)
-	go func() { committed <- q.Commit(t.Context(), request("a"), v.Generation, nil, turn(1)) }()
+	go func() { committed <- commitTo(t.Context(), q, request("a"), v.Generation, 1) }()
 	<-committing
 	go func() { closed <- q.Close(t.Context()) }()
 	for range 1000 { // room for a close that does not wait to show itself
@@ -302,7 +302,7 @@ func TestATouchOfAnApplicationThatWasClosed(t *testing.T) {
 		t.Errorf("got %+v", closed)
 	}
 	wantCode(t, q.Touch(t.Context(), application(app, "a")), abi.ScopeClosed)
-	wantCode(t, q.Commit(t.Context(), application(app, "a"), 0, nil, turn(1)), abi.ScopeClosed)
+	wantCode(t, commitTo(t.Context(), q, application(app, "a"), 0, 1), abi.ScopeClosed)
 	q.Close(t.Context())
 	if left := histories(t, d); len(left) != 0 {
 		t.Errorf("left are %v", left)
@@ -329,14 +329,14 @@ func TestADeleteDuringATurn(t *testing.T) {
 			u := use(activate(t, d, r, chat))
 			q := r.Begin(acme, carrel.RequestID("req_"+name))
 			chatOnce(t, d, q, u, 1)
-			v, err := d.View(t.Context(), u.Key, 10)
+			v, err := d.View(t.Context(), u.Key, store.ViewLimit{Messages: 10})
 			noError(t, err)
 			e, err := r.Delete(t.Context(), u.Key)
 			noError(t, err)
 			if e.Reason != carrel.ReasonDeleted || e.Messages != 2 || e.Handle != r.Handle(u.Key) {
 				t.Errorf("got %+v", e)
 			}
-			wantCode(t, q.Commit(t.Context(), u, v.Generation, nil, turn(2)), abi.ScopeClosed)
+			wantCode(t, commitTo(t.Context(), q, u, v.Generation, 2), abi.ScopeClosed)
 			if left := histories(t, d); len(left) != 0 {
 				t.Errorf("left are %v", left)
 			}
@@ -361,13 +361,13 @@ func TestALateTurnDoesNotReachANewGeneration(t *testing.T) {
 	app := activate(t, d, r, chat)
 	q := r.Begin(acme, "req_1")
 	chatOnce(t, d, q, application(app, "a"), 1)
-	v, err := d.View(t.Context(), key("a"), 10)
+	v, err := d.View(t.Context(), key("a"), store.ViewLimit{Messages: 10})
 	noError(t, err)
 	_, err = r.Delete(t.Context(), key("a"))
 	noError(t, err)
 	chatOnce(t, d, q, application(app, "a"), 2)
-	wantCode(t, q.Commit(t.Context(), application(app, "a"), v.Generation, nil, turn(3)), abi.ScopeClosed)
-	now, err := d.View(t.Context(), key("a"), 10)
+	wantCode(t, commitTo(t.Context(), q, application(app, "a"), v.Generation, 3), abi.ScopeClosed)
+	now, err := d.View(t.Context(), key("a"), store.ViewLimit{Messages: 10})
 	noError(t, err)
 	if len(now.Recent) != 1 || now.Recent[0].Messages[0].Content != "U2" {
 		t.Errorf("got %+v", now.Recent)

@@ -355,7 +355,7 @@ func TestTheMaxTTLCutsWhatRuns(t *testing.T) {
 				q := r.Begin(acme, "req_1")
 				chatOnce(t, d, q, inSession(in, "a"), 1)
 				noError(t, q.Touch(t.Context(), inSession(in, "a")))
-				v, err := d.View(t.Context(), key("a"), 10)
+				v, err := d.View(t.Context(), key("a"), store.ViewLimit{Messages: 10})
 				noError(t, err)
 				wait(time.Hour + 30*time.Second) // the sweeper comes each half minute
 				if !sweeps {
@@ -364,9 +364,9 @@ func TestTheMaxTTLCutsWhatRuns(t *testing.T) {
 				if n := len(histories(t, d)); n != 0 {
 					t.Errorf("%d histories are left", n)
 				}
-				wantCode(t, q.Commit(t.Context(), inSession(in, "a"), v.Generation, nil, turn(2)), abi.ScopeClosed)
+				wantCode(t, commitTo(t.Context(), q, inSession(in, "a"), v.Generation, 2), abi.ScopeClosed)
 				wantCode(t, q.Touch(t.Context(), inSession(in, "b")), abi.ScopeClosed)
-				wantCode(t, q.Commit(t.Context(), inSession(in, "b"), 0, nil, turn(1)), abi.ScopeClosed)
+				wantCode(t, commitTo(t.Context(), q, inSession(in, "b"), 0, 1), abi.ScopeClosed)
 				chatOnce(t, d, q, request("r"), 1) // the request itself goes on
 				q.Close(t.Context())
 				if n := len(histories(t, d)); n != 0 {

@@ -82,7 +82,7 @@ func TestASessionScopedUseWithoutASession(t *testing.T) {
 	d := newDisk(t)
 	q := registry(t, d, "one", nil).Begin(acme, "req_1")
 	wantCode(t, q.Touch(t.Context(), inSession(nil, "a")), abi.NoSession)
-	wantCode(t, q.Commit(t.Context(), inSession(nil, "a"), 0, nil, turn(1)), abi.NoSession)
+	wantCode(t, commitTo(t.Context(), q, inSession(nil, "a"), 0, 1), abi.NoSession)
 	if closed := q.Close(t.Context()); closed.Evicted != nil || len(histories(t, d)) != 0 {
 		t.Errorf("got %+v", closed)
 	}

@@ -117,8 +117,12 @@ func (d *disk) Touch(ctx context.Context, t store.Touch) (generation int64, err 
 	return generation, err
 }
 
-func (d *disk) Commit(ctx context.Context, c store.Commit) error {
-	return d.write(ctx, "commit "+string(c.Touch.Key.ID), func() error { return d.Store.Commit(ctx, c) })
+func (d *disk) Commit(ctx context.Context, c store.Commit) (done store.Committed, err error) {
+	err = d.write(ctx, "commit "+string(c.Touch.Key.ID), func() error {
+		done, err = d.Store.Commit(ctx, c)
+		return err
+	})
+	return done, err
 }
 
 func (d *disk) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) (evicted []carrel.Eviction, err error) {
@@ -203,11 +207,11 @@ func chatOnce(t *testing.T, d *disk, q *scope.Request, u scope.Use, n int) {
 	if err := q.Touch(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
-	v, err := d.View(t.Context(), u.Key, 100)
+	v, err := d.View(t.Context(), u.Key, store.ViewLimit{Messages: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Commit(t.Context(), u, v.Generation, nil, turn(n)); err != nil {
+	if err := commitTo(t.Context(), q, u, v.Generation, n); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -248,4 +252,10 @@ func noError(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// commitTo commits turn n to a generation.
+func commitTo(ctx context.Context, q *scope.Request, u scope.Use, generation int64, n int) error {
+	_, err := q.Commit(ctx, u, store.Commit{Generation: generation, Turns: []store.NewTurn{{Messages: turn(n)}}})
+	return err
 }

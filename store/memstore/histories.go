@@ -93,7 +93,7 @@ func copyMessage(m carrel.Message) carrel.Message {
 }
 
 // View implements store.Histories.
-func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.View, error) {
+func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLimit) (store.View, error) {
 	if err := s.begin(ctx); err != nil {
 		return store.View{}, err
 	}
@@ -103,7 +103,7 @@ func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.
 		return store.View{}, nil
 	}
 	v := store.View{Generation: h.Generation, System: h.system}
-	for _, m := range h.messages[max(0, len(h.messages)-max(limit, 0)):] {
+	for _, m := range h.messages[max(0, len(h.messages)-max(limit.Messages, 0)):] {
 		if n := len(v.Recent); n == 0 || v.Recent[n-1].N != m.Turn {
 			v.Recent = append(v.Recent, carrel.Turn{N: m.Turn})
 		}
@@ -114,10 +114,10 @@ func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.
 }
 
 // Commit implements store.Histories.
-func (s *Store) Commit(ctx context.Context, c store.Commit) error {
+func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
 	const op = "memstore.Commit"
 	if err := s.begin(ctx); err != nil {
-		return err
+		return store.Committed{}, err
 	}
 	defer s.mu.Unlock()
 	h := s.histories[c.Touch.Key]
@@ -126,32 +126,32 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		generation = h.Generation
 	}
 	if generation != c.Generation {
-		return carrel.Fail(op, abi.ScopeClosed, "the history that this turn was built upon has ended")
+		return store.Committed{}, carrel.Fail(op, abi.ScopeClosed, "the history that this turn was built upon has ended")
 	}
 	if h == nil {
 		var err error
 		if h, err = s.touch(op, c.Touch); err != nil {
-			return err
+			return store.Committed{}, err
 		}
 	}
 	if c.System != nil {
 		h.setSystem(*c.System, c.At)
 	}
-	if len(c.Messages) > 0 {
-		h.Turns++
-	}
-	for _, m := range c.Messages {
-		h.messages = append(h.messages, store.StoredMessage{
-			Message: copyMessage(m),
-			Seq:     int64(len(h.messages)) + 1,
-			Turn:    h.Turns,
-			At:      stored(c.At),
-		})
-		h.Messages++
-		h.Bytes += m.Size()
+	for _, t := range c.Turns {
+		h.LastTurn++
+		for _, m := range t.Messages {
+			h.messages = append(h.messages, store.StoredMessage{
+				Message: copyMessage(m),
+				Seq:     int64(len(h.messages)) + 1,
+				Turn:    h.LastTurn,
+				At:      stored(c.At),
+			})
+			h.Messages++
+			h.Bytes += m.Size()
+		}
 	}
 	h.usedAt(c.At)
-	return nil
+	return store.Committed{Generation: h.Generation, LastTurn: h.LastTurn}, nil
 }
 
 func (h *history) setSystem(text string, at time.Time) {
@@ -167,7 +167,7 @@ func (h *history) setSystem(text string, at time.Time) {
 }
 
 // History implements store.Histories.
-func (s *Store) History(ctx context.Context, t carrel.TenantID, handle carrel.Handle, by *store.Toucher) (store.History, error) {
+func (s *Store) History(ctx context.Context, t carrel.TenantID, handle carrel.Handle, by *store.Toucher, _ store.Cutoff) (store.History, error) {
 	if err := s.begin(ctx); err != nil {
 		return store.History{}, err
 	}
@@ -236,7 +236,7 @@ func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, af
 }
 
 // DeleteHistory implements store.Histories.
-func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
+func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, d store.Deletion) (carrel.Eviction, error) {
 	if err := s.begin(ctx); err != nil {
 		return carrel.Eviction{}, err
 	}
@@ -245,5 +245,5 @@ func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carre
 	if h == nil {
 		return carrel.Eviction{}, carrel.FailNotFound("memstore.DeleteHistory")
 	}
-	return s.evict(h, why, at), nil
+	return s.evict(h, d.Reason, d.At), nil
 }

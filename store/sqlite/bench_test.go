@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/sqlite"
 )
 
@@ -24,7 +25,7 @@ func BenchmarkCommit(b *testing.B) {
 			for w := range writers {
 				commit(b, s, commitOf(w, 0, text, text))
 				k, _ := keyOf(w)
-				generations[w] = must(s.View(context.Background(), k, 0))(b).Generation
+				generations[w] = must(s.View(context.Background(), k, store.ViewLimit{Messages: 0}))(b).Generation
 			}
 			took := make([]time.Duration, b.N)
 			var next atomic.Int64
@@ -34,7 +35,7 @@ func BenchmarkCommit(b *testing.B) {
 				all.Go(func() {
 					for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
 						start := time.Now()
-						if err := s.Commit(context.Background(), commitOf(w, generations[w], text, text)); err != nil {
+						if err := tryCommit(context.Background(), s, commitOf(w, generations[w], text, text)); err != nil {
 							b.Error(err)
 							return
 						}

@@ -122,7 +122,7 @@ func fill(t *testing.T, s *sqlite.Store, si store.ScopeInstance, keys int) {
 	t.Helper()
 	for n := range keys {
 		k, _ := keyOf(n)
-		commit(t, s, inScope(commitOf(n, must(s.View(t.Context(), k, 0))(t).Generation, "hello", "hi"), si))
+		commit(t, s, inScope(commitOf(n, must(s.View(t.Context(), k, store.ViewLimit{Messages: 0}))(t).Generation, "hello", "hi"), si))
 	}
 }
 
@@ -241,10 +241,10 @@ func TestALongHistoryIsDeletedAfterwards(t *testing.T) {
 		t.Errorf("evicted %v", evicted)
 	}
 	k, h := keyOf(1)
-	if v := must(s.View(ctx, k, 10))(t); v.Generation != 0 {
+	if v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t); v.Generation != 0 {
 		t.Errorf("the history is there: %+v", v)
 	}
-	_, err := s.History(ctx, acme, h, nil)
+	_, err := s.History(ctx, acme, h, nil, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
 	wantRows(t, s, map[string]int{"messages": 5000})
 	release()

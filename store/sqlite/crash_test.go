@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/sqlite"
 )
 
@@ -29,19 +30,19 @@ func commitUntilKilled(path string) int {
 	for w := range crashWriters {
 		go func() {
 			k, _ := keyOf(w)
-			v, err := s.View(context.Background(), k, 1)
+			v, err := s.View(context.Background(), k, store.ViewLimit{Messages: 1})
 			turn := 1
 			if len(v.Recent) > 0 {
 				turn = int(v.Recent[0].N) + 1
 			}
 			for ; err == nil; turn++ {
 				name := fmt.Sprint(turn)
-				err = s.Commit(context.Background(), commitOf(w, v.Generation, name, name, name))
+				err = tryCommit(context.Background(), s, commitOf(w, v.Generation, name, name, name))
 				if err == nil {
 					fmt.Printf("%d %d\n", w, turn)
 				}
 				if v.Generation == 0 && err == nil {
-					v, err = s.View(context.Background(), k, 0)
+					v, err = s.View(context.Background(), k, store.ViewLimit{Messages: 0})
 				}
 			}
 			failed <- err
@@ -98,17 +99,17 @@ func TestEveryAcknowledgedTurnSurvivesAKill(t *testing.T) {
 		s := open(t, sqlite.Config{Path: path})
 		for w := range crashWriters {
 			k, h := keyOf(w)
-			v := must(s.View(ctx, k, 0))(t)
+			v := must(s.View(ctx, k, store.ViewLimit{Messages: 0}))(t)
 			if v.Generation == 0 {
 				if acknowledged[w] > 0 {
 					t.Errorf("key %d is gone, with %d acknowledged turns", w, acknowledged[w])
 				}
 				continue
 			}
-			history := must(s.History(ctx, acme, h, nil))(t)
+			history := must(s.History(ctx, acme, h, nil, store.Cutoff{}))(t)
 			list := must(s.Messages(ctx, k, v.Generation, -1, 1_000_000))(t)
 			// One turn more may be there: stored, but killed before it was said.
-			if turns := int(history.Turns); turns < acknowledged[w] || len(list) != 3*turns {
+			if turns := int(history.LastTurn); turns < acknowledged[w] || len(list) != 3*turns {
 				t.Errorf("key %d has %d turns in %d messages, %d were acknowledged", w, turns, len(list), acknowledged[w])
 			}
 			for i, m := range list {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/sqlite"
 )
 
@@ -24,31 +25,31 @@ func TestAFullDiskRefusesWritesAndRecoversWithoutAReopening(t *testing.T) {
 	s := open(t, sqlite.Config{Path: newPath(t)})
 	k, _ := keyOf(1)
 	commit(t, s, commitOf(1, 0, "hello", "hi"))
-	generation := must(s.View(ctx, k, 0))(t).Generation
+	generation := must(s.View(ctx, k, store.ViewLimit{Messages: 0}))(t).Generation
 	setMaxPages(t, s, 4)
 
 	large := strings.Repeat("x", 1<<20)
 	for range 3 {
-		err := s.Commit(ctx, commitOf(1, generation, large, "answer"))
+		err := tryCommit(ctx, s, commitOf(1, generation, large, "answer"))
 		wantCode(t, err, abi.StorageFull)
 		if e, ok := errors.AsType[*carrel.Error](err); !ok || e.Msg == "" {
 			t.Errorf("error %v does not tell the caller what to do", err)
 		}
-		if v := must(s.View(ctx, k, 10))(t); len(v.Recent) != 1 || v.Recent[0].Messages[1].Content != "hi" {
+		if v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t); len(v.Recent) != 1 || v.Recent[0].Messages[1].Content != "hi" {
 			t.Errorf("the history is %+v", v)
 		}
 	}
 	// Fill what is left, so that not even a small turn has room.
 	var err error
 	for err == nil {
-		err = s.Commit(ctx, commitOf(1, generation, strings.Repeat("y", 1000)))
+		err = tryCommit(ctx, s, commitOf(1, generation, strings.Repeat("y", 1000)))
 	}
 	wantCode(t, err, abi.StorageFull)
-	full := must(s.View(ctx, k, 1))(t).Recent[0].N
+	full := must(s.View(ctx, k, store.ViewLimit{Messages: 1}))(t).Recent[0].N
 
 	setMaxPages(t, s, -1)
 	commit(t, s, commitOf(1, generation, large, "answer"))
-	v := must(s.View(ctx, k, 2))(t)
+	v := must(s.View(ctx, k, store.ViewLimit{Messages: 2}))(t)
 	if len(v.Recent) != 1 || v.Recent[0].N != full+1 || v.Recent[0].Messages[0].Content != large {
 		t.Error("the turn after the recovery is not the next one")
 	}
@@ -65,7 +66,7 @@ func TestWhatDoesNotFitOnTheDiskFailsAloneInItsBatch(t *testing.T) {
 	for n := range keys {
 		k, _ := keyOf(n)
 		commit(t, s, commitOf(n, 0, "hello", "hi"))
-		generations[n] = must(s.View(ctx, k, 0))(t).Generation
+		generations[n] = must(s.View(ctx, k, store.ViewLimit{Messages: 0}))(t).Generation
 	}
 	setMaxPages(t, s, 10)
 	release := hold(t, s)
@@ -75,7 +76,7 @@ func TestWhatDoesNotFitOnTheDiskFailsAloneInItsBatch(t *testing.T) {
 		if n%3 == 1 {
 			answer = string(bytes.Repeat([]byte("x"), 1<<20))
 		}
-		outcomes = append(outcomes, queue(s, n, func() error { return s.Commit(ctx, commitOf(n, generations[n], "again", answer)) }))
+		outcomes = append(outcomes, queue(s, n, func() error { return tryCommit(ctx, s, commitOf(n, generations[n], "again", answer)) }))
 	}
 	release()
 	for n, outcome := range outcomes {
@@ -87,7 +88,7 @@ func TestWhatDoesNotFitOnTheDiskFailsAloneInItsBatch(t *testing.T) {
 			t.Errorf("key %d: %v", n, err)
 		}
 		k, _ := keyOf(n)
-		if v := must(s.View(ctx, k, 10))(t); len(v.Recent) != want {
+		if v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t); len(v.Recent) != want {
 			t.Errorf("key %d has %d turns, want %d", n, len(v.Recent), want)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 const (
 	historyColumns = `h.generation, h.tenant, h.namespace, h.kind, h.owner, h.memory, h.handle, h.plugin,
-		h.turns, h.messages, h.bytes, h.created_at, h.last_used_at `
+		h.last_turn, h.messages, h.bytes, h.created_at, h.last_used_at `
 	selectHistory = "SELECT " + historyColumns + "FROM live h "
 	// CROSS keeps SQLite from walking all of a tenant's histories instead of
 	// those that somebody touched.
@@ -19,7 +19,7 @@ const (
 
 func scanHistory(row scanner) (h store.History, err error) {
 	err = row.Scan(&h.Generation, &h.Key.Tenant, &h.Key.Namespace, &h.Key.Kind, &h.Key.Owner, &h.Key.ID,
-		fixed(h.Handle[:]), &h.Plugin, &h.Turns, &h.Messages, &h.Bytes, instant{&h.CreatedAt}, instant{&h.LastUsedAt})
+		fixed(h.Handle[:]), &h.Plugin, &h.LastTurn, &h.Messages, &h.Bytes, instant{&h.CreatedAt}, instant{&h.LastUsedAt})
 	return h, err
 }
 
@@ -39,7 +39,7 @@ type state struct {
 
 // current returns sql.ErrNoRows if there is no history.
 func current(ctx context.Context, q *session, k carrel.MemoryKey) (now state, err error) {
-	err = q.one(ctx, "SELECT h.generation, h.handle, h.next_seq, h.turns FROM live h "+whereKey, keyArgs(k),
+	err = q.one(ctx, "SELECT h.generation, h.handle, h.next_seq, h.last_turn FROM live h "+whereKey, keyArgs(k),
 		&now.generation, fixed(now.handle[:]), &now.nextSeq, &now.turns)
 	return now, err
 }
@@ -54,7 +54,7 @@ func create(ctx context.Context, q *session, t store.Touch) (generation int64, e
 		return 0, err
 	}
 	_, err = q.exec(ctx, `INSERT INTO histories (generation, tenant, namespace, kind, owner, memory, handle, plugin,
-		system_at, next_seq, turns, messages, bytes, created_at, last_used_at)
+		system_at, next_seq, last_turn, messages, bytes, created_at, last_used_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 1, 0, 0, 0, ?9, ?9)`,
 		generation, t.Key.Tenant, t.Key.Namespace, t.Key.Kind, t.Key.Owner, t.Key.ID, t.Handle[:], t.Plugin, t.At.UnixMicro())
 	return generation, err
@@ -89,7 +89,7 @@ func remove(ctx context.Context, q *session, h store.History) error {
 }
 
 // History implements store.Histories.
-func (s *Store) History(ctx context.Context, t carrel.TenantID, handle carrel.Handle, by *store.Toucher) (store.History, error) {
+func (s *Store) History(ctx context.Context, t carrel.TenantID, handle carrel.Handle, by *store.Toucher, _ store.Cutoff) (store.History, error) {
 	const op = "sqlite.History"
 	return read(ctx, s, op, func(ctx context.Context, q *session) (h store.History, err error) {
 		if by == nil {
@@ -125,13 +125,13 @@ func (s *Store) ListHistories(ctx context.Context, f store.HistoryFilter) ([]sto
 }
 
 // DeleteHistory implements store.Histories.
-func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
+func (s *Store) DeleteHistory(ctx context.Context, k carrel.MemoryKey, d store.Deletion) (carrel.Eviction, error) {
 	const op = "sqlite.DeleteHistory"
 	return write(ctx, s, op, func(ctx context.Context, q *session) (carrel.Eviction, error) {
 		h, err := first(ctx, q, scanHistory, selectHistory+whereKey, keyArgs(k)...)
 		if err != nil {
 			return carrel.Eviction{}, missing(op, err)
 		}
-		return evict(ctx, q, h, why, at)
+		return evict(ctx, q, h, d.Reason, d.At)
 	})
 }

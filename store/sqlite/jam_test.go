@@ -47,7 +47,7 @@ func TestTheWriterReplacesAConnectionThatItCannotUseAnyMore(t *testing.T) {
 		t.Errorf("tenants are %v", list)
 	}
 	k, _ := keyOf(1)
-	v := must(s.View(ctx, k, 10))(t)
+	v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t)
 	commit(t, s, commitOf(1, v.Generation, "again", "yes"))
 	// The new connection keeps the promises of the first.
 	var synchronous, foreignKeys int
@@ -61,7 +61,7 @@ func TestTheWriterReplacesAConnectionThatItCannotUseAnyMore(t *testing.T) {
 		t.Errorf("synchronous is %d and foreign_keys %d", synchronous, foreignKeys)
 	}
 	closeStore(t, s)
-	if again := must(open(t, sqlite.Config{Path: path}).View(ctx, k, 10))(t); len(again.Recent) != 2 {
+	if again := must(open(t, sqlite.Config{Path: path}).View(ctx, k, store.ViewLimit{Messages: 10}))(t); len(again.Recent) != 2 {
 		t.Errorf("after reopening the view is %+v", again)
 	}
 }

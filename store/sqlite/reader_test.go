@@ -7,6 +7,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/sqlite"
 )
 
@@ -19,7 +20,7 @@ func TestReadsNeverWaitForEachOtherInACircle(t *testing.T) {
 		all.Go(func() {
 			<-start
 			k, _ := keyOf(1)
-			if v, err := s.View(context.Background(), k, 10); err != nil || len(v.Recent) != 1 {
+			if v, err := s.View(context.Background(), k, store.ViewLimit{Messages: 10}); err != nil || len(v.Recent) != 1 {
 				t.Errorf("view is %+v, %v", v, err)
 			}
 		})
@@ -40,7 +41,7 @@ func TestReadsThatAreCutShortLeaveThePoolInOrder(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(context.Background())
 		go cancel()
-		v, err := s.View(ctx, k, len(texts))
+		v, err := s.View(ctx, k, store.ViewLimit{Messages: len(texts)})
 		switch carrel.CodeOf(err) {
 		case abi.OK:
 			if len(v.Recent[0].Messages) != len(texts) {
@@ -53,7 +54,7 @@ func TestReadsThatAreCutShortLeaveThePoolInOrder(t *testing.T) {
 		}
 	}
 	t.Logf("%d of 50 reads were cut short", cut)
-	if v := must(s.View(context.Background(), k, 1))(t); len(v.Recent) != 1 {
+	if v := must(s.View(context.Background(), k, store.ViewLimit{Messages: 1}))(t); len(v.Recent) != 1 {
 		t.Errorf("view is %+v", v)
 	}
 }
@@ -65,11 +66,11 @@ func TestAReadWaitsForAConnectionUntilItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	outcome := make(chan error, 1)
 	go func() {
-		_, err := s.View(ctx, k, 1)
+		_, err := s.View(ctx, k, store.ViewLimit{Messages: 1})
 		outcome <- err
 	}()
 	cancel()
 	wantCode(t, <-outcome, abi.Canceled)
 	giveBack()
-	must(s.View(context.Background(), k, 1))(t)
+	must(s.View(context.Background(), k, store.ViewLimit{Messages: 1}))(t)
 }

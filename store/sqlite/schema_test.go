@@ -97,7 +97,7 @@ func fixtureTurn(n int) store.Commit {
 	c := commitOf(n, 0, "hello", "", "it is 5")
 	system := "be brief"
 	c.System = &system
-	c.Messages[1].ToolCalls = []carrel.ToolCall{{ID: "c1", Name: "add", Args: []byte(`{ "a": 2, "b": 3 }`)}}
+	c.Turns[0].Messages[1].ToolCalls = []carrel.ToolCall{{ID: "c1", Name: "add", Args: []byte(`{ "a": 2, "b": 3 }`)}}
 	return c
 }
 
@@ -135,9 +135,9 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 				want := store.View{
 					Generation: int64(n) + 1,
 					System:     "be brief",
-					Recent:     []carrel.Turn{{N: 1, Messages: fixtureTurn(n).Messages}},
+					Recent:     []carrel.Turn{{N: 1, Messages: fixtureTurn(n).Turns[0].Messages}},
 				}
-				same("view", must(s.View(t.Context(), k, 10))(t), want)
+				same("view", must(s.View(t.Context(), k, store.ViewLimit{Messages: 10}))(t), want)
 			}
 			if version >= 2 {
 				wantFixtureSessions(t, s)
@@ -172,7 +172,7 @@ func wantFixtureSessions(t *testing.T, s *sqlite.Store) {
 	key, handle := keyOf(4)
 	c := fixtureTurn(4)
 	size := int64(len(*c.System))
-	for _, m := range c.Messages {
+	for _, m := range c.Turns[0].Messages {
 		size += m.Size()
 	}
 	want[1].ClosedAt, want[1].Reason, want[1].Evicted = noon, carrel.ReasonExpired, []carrel.Eviction{{

@@ -98,19 +98,22 @@ func commitOf(n int, generation int64, contents ...string) store.Commit {
 		Generation: generation,
 		At:         noon,
 	}
+	if len(contents) > 0 {
+		c.Turns = []store.NewTurn{{}}
+	}
 	for i, text := range contents {
 		role := carrel.RoleUser
 		if i%2 == 1 {
 			role = carrel.RoleAssistant
 		}
-		c.Messages = append(c.Messages, carrel.Message{Role: role, Content: text})
+		c.Turns[0].Messages = append(c.Turns[0].Messages, carrel.Message{Role: role, Content: text})
 	}
 	return c
 }
 
 func commit(t testing.TB, s *sqlite.Store, c store.Commit) {
 	t.Helper()
-	if err := s.Commit(t.Context(), c); err != nil {
+	if err := tryCommit(t.Context(), s, c); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -137,8 +140,8 @@ func TestReopeningKeepsEverything(t *testing.T) {
 			must(s.Plugin(ctx, acme, "chat"))(t),
 			must(s.Version(ctx, acme, "chat", carrel.VersionRef{}))(t),
 			must(s.Module(ctx, acme, "chat", v.Digest))(t),
-			must(s.History(ctx, acme, h, &store.Toucher{Key: "k"}))(t),
-			must(s.View(ctx, k, 10))(t),
+			must(s.History(ctx, acme, h, &store.Toucher{Key: "k"}, store.Cutoff{}))(t),
+			must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t),
 			must(s.Orphans(ctx, "run-2", 10))(t),
 			must(s.ListScopes(ctx, carrel.ScopeApplication, "", 10))(t),
 		}
@@ -153,9 +156,9 @@ func TestReopeningKeepsEverything(t *testing.T) {
 	if d := cmp.Diff(before, everything(again)); d != "" {
 		t.Errorf("after reopening (-before +after):\n%s", d)
 	}
-	must(again.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon))(t)
+	must(again.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	commit(t, again, commitOf(1, 0, "anew", "yes"))
-	if was, now := before[5].(store.History).Generation, must(again.View(ctx, k, 0))(t).Generation; now <= was {
+	if was, now := before[5].(store.History).Generation, must(again.View(ctx, k, store.ViewLimit{}))(t).Generation; now <= was {
 		t.Errorf("generation %d came after %d", now, was)
 	}
 }
@@ -212,4 +215,9 @@ func TestOpenFailsOnWhatIsNoDatabase(t *testing.T) {
 	if _, err := sqlite.Open(context.Background(), sqlite.Config{Path: filepath.Join(t.TempDir(), "no", "such", "directory.db")}); err == nil {
 		t.Error("Open in a missing directory succeeded")
 	}
+}
+
+func tryCommit(ctx context.Context, s *sqlite.Store, c store.Commit) error {
+	_, err := s.Commit(ctx, c)
+	return err
 }

@@ -69,20 +69,23 @@ func rowsOf(messages []carrel.Message) ([]row, error) {
 }
 
 // Commit implements store.Histories.
-func (s *Store) Commit(ctx context.Context, c store.Commit) error {
+func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
 	const op = "sqlite.Commit"
 	// Encoded here and not in the writer: callers do this in parallel, and the
 	// write may outlast a caller whose context ends.
-	rows, err := rowsOf(c.Messages)
-	if err != nil {
-		return classify(op, err)
+	var messages []carrel.Message
+	if len(c.Turns) > 0 {
+		messages = c.Turns[0].Messages
 	}
-	c.Messages = nil
+	rows, err := rowsOf(messages)
+	if err != nil {
+		return store.Committed{}, classify(op, err)
+	}
 	if c.System != nil {
 		system := *c.System
 		c.System = &system
 	}
-	return change(ctx, s, op, func(ctx context.Context, q *session) error {
+	err = change(ctx, s, op, func(ctx context.Context, q *session) error {
 		now, err := current(ctx, q, c.Touch.Key)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -103,6 +106,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		}
 		return appendTurn(ctx, q, now, rows, c.At)
 	})
+	return store.Committed{}, err
 }
 
 func setSystem(ctx context.Context, q *session, generation int64, text string, at time.Time) error {
@@ -135,7 +139,7 @@ func appendTurn(ctx context.Context, q *session, now state, rows []row, at time.
 		}
 		size += m.size
 	}
-	_, err := q.exec(ctx, `UPDATE histories SET next_seq = next_seq + ?1, messages = messages + ?1, turns = ?2,
+	_, err := q.exec(ctx, `UPDATE histories SET next_seq = next_seq + ?1, messages = messages + ?1, last_turn = ?2,
 		bytes = bytes + ?3, last_used_at = max(last_used_at, ?4) WHERE generation = ?5`,
 		len(rows), turn, size, at.UnixMicro(), now.generation)
 	return err
@@ -160,16 +164,16 @@ func scanMessage(row scanner) (m store.StoredMessage, err error) {
 }
 
 // View implements store.Histories.
-func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit int) (store.View, error) {
+func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLimit) (store.View, error) {
 	return snapshot(ctx, s, "sqlite.View", func(ctx context.Context, q *session) (v store.View, err error) {
 		err = q.one(ctx, "SELECT h.generation, coalesce(h.system, x'') FROM live h "+whereKey, keyArgs(k), &v.Generation, &v.System)
 		if errors.Is(err, sql.ErrNoRows) {
 			return v, nil
 		}
-		if err != nil || limit <= 0 {
+		if err != nil || limit.Messages <= 0 {
 			return v, err
 		}
-		newest, err := list(ctx, q, scanMessage, newestMessages, v.Generation, limit)
+		newest, err := list(ctx, q, scanMessage, newestMessages, v.Generation, limit.Messages)
 		if err != nil {
 			return v, err
 		}

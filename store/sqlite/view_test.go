@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/sqlite"
 )
 
@@ -20,7 +21,7 @@ func TestAViewReadsAsMuchOfALongHistoryAsOfAShortOne(t *testing.T) {
 				turn[i] = fmt.Sprintf("message %d of a history", done)
 			}
 			commit(t, s, commitOf(n, generation, turn...))
-			generation = must(s.View(t.Context(), k, 0))(t).Generation
+			generation = must(s.View(t.Context(), k, store.ViewLimit{Messages: 0}))(t).Generation
 		}
 	}
 	fill(0, short)
@@ -28,7 +29,7 @@ func TestAViewReadsAsMuchOfALongHistoryAsOfAShortOne(t *testing.T) {
 	pages := func(n, messages int) int {
 		k, _ := keyOf(n)
 		return must(s.PagesRead(t.Context(), func() error {
-			v, err := s.View(t.Context(), k, 20)
+			v, err := s.View(t.Context(), k, store.ViewLimit{Messages: 20})
 			if err != nil {
 				return err
 			}

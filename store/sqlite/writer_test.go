@@ -162,7 +162,7 @@ func TestReadsDoNotWaitForTheWriter(t *testing.T) {
 	release := hold(t, s)
 	defer release()
 	k, _ := keyOf(1)
-	if v := must(s.View(ctx, k, 10))(t); len(v.Recent) != 1 {
+	if v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t); len(v.Recent) != 1 {
 		t.Errorf("view is %+v", v)
 	}
 }
@@ -225,8 +225,8 @@ func TestWhatACallerChangesAfterItsContextEndedIsNotWritten(t *testing.T) {
 	c := commitOf(1, 0, "hello", "hi")
 	system := "S"
 	c.System = &system
-	c.Messages[1].ToolCalls = []carrel.ToolCall{{ID: "c", Name: "f", Args: []byte(`{}`)}}
-	turn := queue(s, 0, func() error { return s.Commit(ctx, c) })
+	c.Turns[0].Messages[1].ToolCalls = []carrel.ToolCall{{ID: "c", Name: "f", Args: []byte(`{}`)}}
+	turn := queue(s, 0, func() error { return tryCommit(ctx, s, c) })
 	module := []byte("module")
 	v := store.Version{Tenant: acme, Plugin: "chat", Manifest: []byte("{}"), Report: []byte("{}")}
 	version := queue(s, 1, func() error {
@@ -239,8 +239,8 @@ func TestWhatACallerChangesAfterItsContextEndedIsNotWritten(t *testing.T) {
 	go release()
 	// The race detector sees it if the writer still reads these.
 	system = "changed"
-	c.Messages[0].Content = "changed"
-	c.Messages[1].ToolCalls[0].Args[0] = '!'
+	c.Turns[0].Messages[0].Content = "changed"
+	c.Turns[0].Messages[1].ToolCalls[0].Args[0] = '!'
 	module[0], v.Manifest[0], v.Report[0] = '!', '!', '!'
 	if err := s.Check(context.Background()); err != nil {
 		t.Error(err)

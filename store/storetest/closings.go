@@ -114,9 +114,9 @@ func closingRefuses(t *testing.T, s store.Store) {
 		closeScope(t, s, si.ID)
 		_, err := s.Touch(ctx, touchOf(si, k))
 		wantCode(t, err, abi.ScopeClosed)
-		wantCode(t, s.Commit(ctx, commitOf(si, k, generation, "late", "turn")), abi.ScopeClosed)
-		wantCode(t, s.Commit(ctx, commitOf(requestScope(acme, "r"), k, generation, "late", "turn")), abi.ScopeClosed)
-		wantCode(t, s.Commit(ctx, commitOf(si, fresh, 0, "late", "turn")), abi.ScopeClosed)
+		wantCode(t, commit(ctx, s, commitOf(si, k, generation, "late", "turn")), abi.ScopeClosed)
+		wantCode(t, commit(ctx, s, commitOf(requestScope(acme, "r"), k, generation, "late", "turn")), abi.ScopeClosed)
+		wantCode(t, commit(ctx, s, commitOf(si, fresh, 0, "late", "turn")), abi.ScopeClosed)
 		wantGone(t, s, k)
 		wantGone(t, s, fresh)
 	}
@@ -170,7 +170,7 @@ func closingAnew(t *testing.T, s store.Store) {
 	createSession(t, s, sessionOf(acme, ses))
 	k := keyOf(acme, "1")
 	touch(t, s, sessionScope(acme, ses), k)
-	must(s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon))(t)
+	must(s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	say(t, s, app, k, "anew", "yes")
 	if evicted := closeScope(t, s, carrel.ScopeID(ses)); len(evicted) != 1 || evicted[0].Key != k || evicted[0].Messages != 2 {
 		t.Errorf("evicted %v", evicted)

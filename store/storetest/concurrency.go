@@ -40,11 +40,11 @@ func together(n int, f func(i int)) {
 // as often as the history's generation changed under it.
 func persist(s store.Store, si store.ScopeInstance, k carrel.MemoryKey, name string) error {
 	for {
-		v, err := s.View(context.Background(), k, 4)
+		v, err := s.View(context.Background(), k, store.ViewLimit{Messages: 4})
 		if err != nil {
 			return err
 		}
-		err = s.Commit(context.Background(), commitOf(si, k, v.Generation, name+"/0", name+"/1", name+"/2"))
+		err = commit(context.Background(), s, commitOf(si, k, v.Generation, name+"/0", name+"/1", name+"/2"))
 		if carrel.CodeOf(err) != abi.ScopeClosed {
 			return err
 		}
@@ -57,8 +57,8 @@ func wantWhole(t *testing.T, s store.Store, k carrel.MemoryKey, names map[string
 	t.Helper()
 	h := history(t, s, k)
 	list := must(s.Messages(context.Background(), k, h.Generation, -1, 1_000_000))(t)
-	if len(list) != 3*len(names) || h.Turns != int64(len(names)) || h.Messages != int64(len(list)) {
-		t.Fatalf("%d messages in %d turns, and %d are counted; want %d turns of 3", len(list), h.Turns, h.Messages, len(names))
+	if len(list) != 3*len(names) || h.LastTurn != int64(len(names)) || h.Messages != int64(len(list)) {
+		t.Fatalf("%d messages in %d turns, and %d are counted; want %d turns of 3", len(list), h.LastTurn, h.Messages, len(names))
 	}
 	for i, m := range list {
 		name, n, _ := strings.Cut(m.Content, "/")
@@ -116,7 +116,7 @@ func concurrentFirstTurn(t *testing.T, s store.Store) {
 	k := keyOf(acme, "1")
 	var stored atomic.Int32
 	together(32, func(i int) {
-		err := s.Commit(context.Background(), commitOf(requestScope(acme, carrel.ScopeID(fmt.Sprint(i))), k, 0, "u", "a"))
+		err := commit(context.Background(), s, commitOf(requestScope(acme, carrel.ScopeID(fmt.Sprint(i))), k, 0, "u", "a"))
 		switch carrel.CodeOf(err) {
 		case abi.OK:
 			stored.Add(1)
@@ -138,7 +138,7 @@ func concurrentDeletes(t *testing.T, s store.Store) {
 	together(16, func(i int) {
 		for j := range 8 {
 			if i%4 == 0 {
-				e, err := s.DeleteHistory(context.Background(), k, carrel.ReasonDeleted, noon)
+				e, err := s.DeleteHistory(context.Background(), k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon})
 				switch carrel.CodeOf(err) {
 				case abi.OK:
 					evicted.Add(e.Messages)

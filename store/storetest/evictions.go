@@ -29,7 +29,7 @@ func evictionReported(t *testing.T, s store.Store) {
 	c := commitOf(r, one, 0, "hello", "hi")
 	system := "S"
 	c.System = &system
-	noError(t, s.Commit(ctx, c))
+	noError(t, commit(ctx, s, c))
 	renamed := touchOf(r, two)
 	renamed.Plugin = "other"
 	must(s.Touch(ctx, renamed))(t)
@@ -66,7 +66,7 @@ func evictionDuringTurn(t *testing.T, s store.Store) {
 	r := requestScope(acme, "r")
 	generation := touch(t, s, r, k)
 	closeScope(t, s, "r")
-	wantCode(t, s.Commit(ctx, commitOf(r, k, generation, "late", "turn")), abi.ScopeClosed)
+	wantCode(t, commit(ctx, s, commitOf(r, k, generation, "late", "turn")), abi.ScopeClosed)
 	wantGone(t, s, k)
 	_, err := s.Messages(ctx, k, generation, -1, 10)
 	wantCode(t, err, abi.NotFound)
@@ -104,7 +104,7 @@ func evictionAnew(t *testing.T, s store.Store) {
 	app := install(t, s, acme, chat, "app")
 	k := keyOf(acme, "1")
 	old := touch(t, s, requestScope(acme, "r"), k)
-	must(s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon))(t)
+	must(s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	say(t, s, app, k, "anew", "yes")
 	if now := history(t, s, k).Generation; now <= old {
 		t.Errorf("the new generation is %d, the old one was %d", now, old)
@@ -125,7 +125,7 @@ func evictionApplicationForgets(t *testing.T, s store.Store) {
 	first, second := install(t, s, acme, chat, "app-1"), install(t, s, acme, "other", "app-2")
 	k := keyOf(acme, "1")
 	touch(t, s, first, k)
-	must(s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon))(t)
+	must(s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	say(t, s, second, k, "theirs", "yes")
 	if evicted := closeScope(t, s, first.ID); len(evicted) != 0 {
 		t.Errorf("evicted %v", evicted)
@@ -146,13 +146,13 @@ func evictionByHand(t *testing.T, s store.Store) {
 	k := keyOf(acme, "1")
 	say(t, s, r, k, "hello", "hi")
 	generation := history(t, s, k).Generation
-	got := must(s.DeleteHistory(ctx, k, carrel.ReasonErased, noon))(t)
+	got := must(s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonErased, At: noon}))(t)
 	wantSame(t, "eviction", got, carrel.Eviction{
 		Handle: handleOf(k), Plugin: chat, Key: k, Reason: carrel.ReasonErased, Messages: 2, Bytes: 7, At: storedNoon,
 	})
 	wantGone(t, s, k)
-	wantCode(t, s.Commit(ctx, commitOf(r, k, generation, "late", "turn")), abi.ScopeClosed)
-	_, err := s.DeleteHistory(ctx, k, carrel.ReasonErased, noon)
+	wantCode(t, commit(ctx, s, commitOf(r, k, generation, "late", "turn")), abi.ScopeClosed)
+	_, err := s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonErased, At: noon})
 	wantCode(t, err, abi.NotFound)
 	if evicted := closeScope(t, s, "r"); len(evicted) != 0 {
 		t.Errorf("evicted %v", evicted)

@@ -26,14 +26,14 @@ var historyCases = []testCase{
 func historyMissing(t *testing.T, s store.Store) {
 	ctx := context.Background()
 	k := keyOf(acme, "1")
-	wantSame(t, "view", must(s.View(ctx, k, 10))(t), store.View{})
-	_, err := s.History(ctx, acme, handleOf(k), nil)
+	wantSame(t, "view", must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t), store.View{})
+	_, err := s.History(ctx, acme, handleOf(k), nil, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
 	for _, generation := range []int64{0, 1} {
 		_, err = s.Messages(ctx, k, generation, -1, 10)
 		wantCode(t, err, abi.NotFound)
 	}
-	_, err = s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon)
+	_, err = s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon})
 	wantCode(t, err, abi.NotFound)
 	if list := must(s.ListHistories(ctx, store.HistoryFilter{Tenant: acme, Limit: 10}))(t); len(list) != 0 {
 		t.Errorf("listed %v", list)
@@ -53,7 +53,7 @@ func historyTouched(t *testing.T, s store.Store) {
 	}
 	wantSame(t, "history", history(t, s, k), want)
 	wantSame(t, "list", must(s.ListHistories(ctx, store.HistoryFilter{Tenant: acme, Limit: 10}))(t), []store.History{want})
-	wantSame(t, "view", must(s.View(ctx, k, 10))(t), store.View{Generation: generation})
+	wantSame(t, "view", must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t), store.View{Generation: generation})
 	wantContents(t, s, k)
 	if again := touch(t, s, requestScope(acme, "other"), k); again != generation {
 		t.Errorf("a second touch returned generation %d, want %d", again, generation)
@@ -72,15 +72,15 @@ func historyCounts(t *testing.T, s store.Store) {
 	c := commitOf(r, k, generation, "hello", "h\u00e9")
 	system := "be brief"
 	c.System, c.At = &system, noon.Add(2*time.Hour)
-	c.Messages[1].ToolCalls = []carrel.ToolCall{{ID: "c1", Name: "add", Args: []byte(`[1]`)}}
-	noError(t, s.Commit(ctx, c))
+	c.Turns[0].Messages[1].ToolCalls = []carrel.ToolCall{{ID: "c1", Name: "add", Args: []byte(`[1]`)}}
+	noError(t, commit(ctx, s, c))
 	early := touchOf(r, k)
 	early.Plugin, early.At = "other", noon.Add(-time.Hour)
 	must(s.Touch(ctx, early))(t)
 
 	want := store.History{
 		Key: k, Handle: handleOf(k), Plugin: "other", Generation: generation,
-		Turns: 1, Messages: 3, Bytes: int64(len("be brief") + len("hello") + len("h\u00e9") + len("c1add[1]")),
+		LastTurn: 1, Messages: 3, Bytes: int64(len("be brief") + len("hello") + len("h\u00e9") + len("c1add[1]")),
 		CreatedAt: storedNoon, LastUsedAt: storedNoon.Add(2 * time.Hour),
 	}
 	wantSame(t, "history", history(t, s, k), want)
@@ -113,7 +113,7 @@ func historyKeys(t *testing.T, s store.Store) {
 		wantContents(t, s, k, handleOf(k).String(), "answer")
 		wantSame(t, "key", history(t, s, k).Key, k)
 	}
-	must(s.DeleteHistory(ctx, keys[0], carrel.ReasonDeleted, noon))(t)
+	must(s.DeleteHistory(ctx, keys[0], store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	wantGone(t, s, keys[0])
 	for _, k := range keys[1:] {
 		wantContents(t, s, k, handleOf(k).String(), "answer")
@@ -129,14 +129,14 @@ func historyTenants(t *testing.T, s store.Store) {
 	say(t, s, app, mine, "hello", "hi")
 	generation := history(t, s, mine).Generation
 
-	wantSame(t, "their view", must(s.View(ctx, theirs, 10))(t), store.View{})
-	_, err := s.History(ctx, globex, handleOf(mine), nil)
+	wantSame(t, "their view", must(s.View(ctx, theirs, store.ViewLimit{Messages: 10}))(t), store.View{})
+	_, err := s.History(ctx, globex, handleOf(mine), nil, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
 	_, err = s.Messages(ctx, theirs, generation, -1, 10)
 	wantCode(t, err, abi.NotFound)
-	_, err = s.DeleteHistory(ctx, theirs, carrel.ReasonDeleted, noon)
+	_, err = s.DeleteHistory(ctx, theirs, store.Deletion{Reason: carrel.ReasonDeleted, At: noon})
 	wantCode(t, err, abi.NotFound)
-	wantCode(t, s.Commit(ctx, commitOf(theirApp, theirs, generation, "forged", "turn")), abi.ScopeClosed)
+	wantCode(t, commit(ctx, s, commitOf(theirApp, theirs, generation, "forged", "turn")), abi.ScopeClosed)
 	if list := must(s.ListHistories(ctx, store.HistoryFilter{Tenant: globex, Limit: 10}))(t); len(list) != 0 {
 		t.Errorf("listed %v", list)
 	}
@@ -182,7 +182,7 @@ func historyTouchers(t *testing.T, s store.Store) {
 		}
 		wantSame(t, "histories of "+string(who.Key+" "+carrel.KeyID(who.Subject)), got, want)
 		for _, tried := range []carrel.MemoryKey{k, other} {
-			h, err := s.History(ctx, acme, handleOf(tried), &who)
+			h, err := s.History(ctx, acme, handleOf(tried), &who, store.Cutoff{})
 			if len(want) == 1 && want[0] == tried {
 				noError(t, err)
 				wantSame(t, "key", h.Key, tried)
@@ -192,9 +192,9 @@ func historyTouchers(t *testing.T, s store.Store) {
 		}
 	}
 	// Who touched a history that was deleted did not touch the next one.
-	must(s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon))(t)
+	must(s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	by(k, bob)
-	_, err := s.History(ctx, acme, handleOf(k), &ada)
+	_, err := s.History(ctx, acme, handleOf(k), &ada, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
 }
 
@@ -278,7 +278,7 @@ func historyGenerations(t *testing.T, s store.Store) {
 				t.Errorf("generation %d came after %d", g, last)
 			}
 			last = g
-			must(s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon))(t)
+			must(s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 		}
 	}
 }

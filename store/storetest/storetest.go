@@ -160,21 +160,30 @@ func turnOf(texts ...string) []carrel.Message {
 }
 
 func commitOf(si store.ScopeInstance, k carrel.MemoryKey, generation int64, texts ...string) store.Commit {
-	return store.Commit{Touch: touchOf(si, k), Generation: generation, Messages: turnOf(texts...), At: noon}
+	c := store.Commit{Touch: touchOf(si, k), Generation: generation, At: noon}
+	if len(texts) > 0 {
+		c.Turns = []store.NewTurn{{Messages: turnOf(texts...)}}
+	}
+	return c
+}
+
+func commit(ctx context.Context, s store.Store, c store.Commit) error {
+	_, err := s.Commit(ctx, c)
+	return err
 }
 
 // say commits a turn to whatever generation k has.
 func say(t *testing.T, s store.Store, si store.ScopeInstance, k carrel.MemoryKey, texts ...string) {
 	t.Helper()
-	v := must(s.View(context.Background(), k, 0))(t)
-	noError(t, s.Commit(context.Background(), commitOf(si, k, v.Generation, texts...)))
+	v := must(s.View(context.Background(), k, store.ViewLimit{Messages: 0}))(t)
+	noError(t, commit(context.Background(), s, commitOf(si, k, v.Generation, texts...)))
 }
 
 // contents returns every message of k, the system message too; nil if there
 // is no history.
 func contents(t *testing.T, s store.Store, k carrel.MemoryKey) []string {
 	t.Helper()
-	v := must(s.View(context.Background(), k, 0))(t)
+	v := must(s.View(context.Background(), k, store.ViewLimit{Messages: 0}))(t)
 	if v.Generation == 0 {
 		return nil
 	}
@@ -198,13 +207,13 @@ func wantGone(t *testing.T, s store.Store, k carrel.MemoryKey) {
 	if got := contents(t, s, k); got != nil {
 		t.Errorf("history %+v is there, with %d messages", k, len(got))
 	}
-	_, err := s.History(context.Background(), k.Tenant, handleOf(k), nil)
+	_, err := s.History(context.Background(), k.Tenant, handleOf(k), nil, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
 }
 
 func history(t *testing.T, s store.Store, k carrel.MemoryKey) store.History {
 	t.Helper()
-	return must(s.History(context.Background(), k.Tenant, handleOf(k), nil))(t)
+	return must(s.History(context.Background(), k.Tenant, handleOf(k), nil, store.Cutoff{}))(t)
 }
 
 func createTenants(t *testing.T, s store.Store, ids ...carrel.TenantID) {

@@ -50,7 +50,7 @@ func turnsViewed(t *testing.T, s store.Store) {
 		{"less than none", -1, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			wantSame(t, "view", must(s.View(ctx, k, c.limit))(t), store.View{Generation: generation, Recent: c.want})
+			wantSame(t, "view", must(s.View(ctx, k, store.ViewLimit{Messages: c.limit}))(t), store.View{Generation: generation, Recent: c.want})
 		})
 	}
 }
@@ -64,7 +64,7 @@ func turnsPaged(t *testing.T, s store.Store) {
 	system := "S"
 	second := commitOf(r, k, generation, "u2", "a2", "u3")
 	second.System, second.At = &system, noon.Add(time.Minute)
-	noError(t, s.Commit(ctx, second))
+	noError(t, commit(ctx, s, second))
 
 	at := func(seq, turn int64, m carrel.Message) store.StoredMessage {
 		when := storedNoon
@@ -103,7 +103,7 @@ func turnSystem(t *testing.T, s store.Store) {
 		t.Helper()
 		c := commitOf(r, k, generation, texts...)
 		c.System = system
-		noError(t, s.Commit(ctx, c))
+		noError(t, commit(ctx, s, c))
 	}
 	one, two, none := "system one", "2", ""
 	commit(&one, "u2")
@@ -115,13 +115,13 @@ func turnSystem(t *testing.T, s store.Store) {
 	if h := history(t, s, k); h.Messages != 6 || h.Bytes != int64(len("2u1a1u2u3u4")) {
 		t.Errorf("history counts %d messages, %d bytes", h.Messages, h.Bytes)
 	}
-	if v := must(s.View(ctx, k, 1))(t); v.System != two || len(v.Recent) != 1 {
+	if v := must(s.View(ctx, k, store.ViewLimit{Messages: 1}))(t); v.System != two || len(v.Recent) != 1 {
 		t.Errorf("view is %+v", v)
 	}
 	commit(&none, "u5")
 	wantContents(t, s, k, "u1", "a1", "u2", "u3", "u4", "u5")
-	if h := history(t, s, k); h.Messages != 6 || h.Turns != 5 || h.Bytes != int64(len("u1a1u2u3u4u5")) {
-		t.Errorf("history counts %d messages, %d turns, %d bytes", h.Messages, h.Turns, h.Bytes)
+	if h := history(t, s, k); h.Messages != 6 || h.LastTurn != 5 || h.Bytes != int64(len("u1a1u2u3u4u5")) {
+		t.Errorf("history counts %d messages, %d turns, %d bytes", h.Messages, h.LastTurn, h.Bytes)
 	}
 }
 
@@ -137,14 +137,14 @@ func turnStale(t *testing.T, s store.Store) {
 		c := commitOf(r, k, generation, "late", "turn")
 		c.System = &system
 		c.At = noon.Add(time.Hour)
-		wantCode(t, s.Commit(ctx, c), abi.ScopeClosed)
+		wantCode(t, commit(ctx, s, c), abi.ScopeClosed)
 	}
 	stale(first + 1)
 	stale(-1)
 	wantContents(t, s, k, "u1", "a1")
 
 	// Deleted while a turn that read the history is under way.
-	must(s.DeleteHistory(ctx, k, carrel.ReasonDeleted, noon))(t)
+	must(s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	stale(first)
 	wantGone(t, s, k)
 
@@ -163,10 +163,10 @@ func turnFirst(t *testing.T, s store.Store) {
 	before := history(t, s, k)
 	c := commitOf(requestScope(acme, "late"), k, 0, "u", "a")
 	c.Touch.Plugin, c.Touch.At, c.Touch.By = "other", noon.Add(time.Hour), store.Toucher{Key: "k9"}
-	wantCode(t, s.Commit(ctx, c), abi.ScopeClosed)
+	wantCode(t, commit(ctx, s, c), abi.ScopeClosed)
 	wantSame(t, "history", history(t, s, k), before)
 	// Not even the touch happened.
-	_, err := s.History(ctx, acme, handleOf(k), &c.Touch.By)
+	_, err := s.History(ctx, acme, handleOf(k), &c.Touch.By, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
 	if evicted := closeScope(t, s, "late"); len(evicted) != 0 {
 		t.Errorf("evicted %v", evicted)
@@ -180,8 +180,8 @@ func turnTouches(t *testing.T, s store.Store) {
 	r := requestScope(acme, "r")
 	c := commitOf(r, k, 0, "u", "a")
 	c.At = noon.Add(time.Second)
-	noError(t, s.Commit(ctx, c))
-	h := must(s.History(ctx, acme, handleOf(k), &c.Touch.By))(t)
+	noError(t, commit(ctx, s, c))
+	h := must(s.History(ctx, acme, handleOf(k), &c.Touch.By, store.Cutoff{}))(t)
 	if h.Generation < 1 || h.Plugin != chat || !h.CreatedAt.Equal(storedNoon) || !h.LastUsedAt.Equal(storedNoon.Add(time.Second)) {
 		t.Errorf("history is %+v", h)
 	}
@@ -192,10 +192,10 @@ func turnTouches(t *testing.T, s store.Store) {
 		t.Errorf("evicted %v", evicted)
 	}
 	wantGone(t, s, k)
-	wantCode(t, s.Commit(ctx, commitOf(r, k, h.Generation, "late", "turn")), abi.ScopeClosed)
+	wantCode(t, commit(ctx, s, commitOf(r, k, h.Generation, "late", "turn")), abi.ScopeClosed)
 	wantGone(t, s, k)
 
-	wantCode(t, s.Commit(ctx, commitOf(applicationScope(acme, chat, "no such scope"), k, 0, "u", "a")), abi.ScopeClosed)
+	wantCode(t, commit(ctx, s, commitOf(applicationScope(acme, chat, "no such scope"), k, 0, "u", "a")), abi.ScopeClosed)
 	wantGone(t, s, k)
 }
 
@@ -210,8 +210,8 @@ func turnBytes(t *testing.T, s store.Store) {
 	c := commitOf(requestScope(acme, "r"), k, history(t, s, k).Generation, "u")
 	system := "sys\x00tem"
 	c.System = &system
-	noError(t, s.Commit(context.Background(), c))
-	if v := must(s.View(context.Background(), k, 1))(t); v.System != system {
+	noError(t, commit(context.Background(), s, c))
+	if v := must(s.View(context.Background(), k, store.ViewLimit{Messages: 1}))(t); v.System != system {
 		t.Errorf("system message is %q", v.System)
 	}
 }
@@ -249,9 +249,9 @@ func turnTools(t *testing.T, s store.Store) {
 	ctx := context.Background()
 	k := keyOf(acme, "1")
 	c := commitOf(requestScope(acme, "r"), k, 0)
-	c.Messages = toolTurn()
-	noError(t, s.Commit(ctx, c))
-	v := must(s.View(ctx, k, 10))(t)
+	c.Turns = []store.NewTurn{{Messages: toolTurn()}}
+	noError(t, commit(ctx, s, c))
+	v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t)
 	wantSame(t, "view", v.Recent, []carrel.Turn{{N: 1, Messages: toolTurn()}})
 	var got []carrel.Message
 	for _, m := range must(s.Messages(ctx, k, v.Generation, -1, 10))(t) {
@@ -264,19 +264,19 @@ func turnCopies(t *testing.T, s store.Store) {
 	ctx := context.Background()
 	k := keyOf(acme, "1")
 	c := commitOf(requestScope(acme, "r"), k, 0)
-	c.Messages = toolTurn()
+	c.Turns = []store.NewTurn{{Messages: toolTurn()}}
 	system := "S"
 	c.System = &system
-	noError(t, s.Commit(ctx, c))
+	noError(t, commit(ctx, s, c))
 	system = "changed"
 	spoil := func(ms []carrel.Message) {
 		ms[1].ToolCalls[0].Args[0] = '!'
 		ms[1].ToolCalls[1].Name = "changed"
 		ms[0].Content = "changed"
 	}
-	spoil(c.Messages)
+	spoil(c.Turns[0].Messages)
 	for range 2 {
-		v := must(s.View(ctx, k, 10))(t)
+		v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t)
 		wantSame(t, "view", v.Recent, []carrel.Turn{{N: 1, Messages: toolTurn()}})
 		if v.System != "S" {
 			t.Errorf("system message is %q", v.System)

@@ -106,7 +106,7 @@ func decode(body []byte) (Call, error) {
 		Messages: make([]carrel.Message, len(w.Messages)),
 		Options: abi.Generation{
 			Temperature: w.Temperature, TopP: w.TopP, MaxOutputTokens: w.MaxTokens,
-			Stop: w.Stop, Seed: w.Seed, ReasoningEffort: w.ReasoningEffort,
+			Stop: w.Stop, RandomSeed: w.Seed, ReasoningEffort: w.ReasoningEffort,
 		},
 	}
 	if w.MaxCompletionTokens != nil {

@@ -146,7 +146,7 @@ func TestRecords(t *testing.T) {
 	if diff := cmp.Diff(want, calls[0].Messages); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	options := abi.Generation{Temperature: new(0.0), MaxOutputTokens: new(5), Stop: []string{"END"}, Seed: new(int64(1))}
+	options := abi.Generation{Temperature: new(0.0), MaxOutputTokens: new(5), Stop: []string{"END"}, RandomSeed: new(int64(1))}
 	if diff := cmp.Diff(options, calls[0].Options); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
 	}

@@ -122,10 +122,10 @@ func testOptions(t *testing.T, open opener, stream bool) {
 		"maxOutputTokens":           {abi.Generation{MaxOutputTokens: new(7)}, 1},
 		"maxOutputTokens of zero":   {abi.Generation{MaxOutputTokens: new(0)}, 1},
 		"stop":                      {abi.Generation{Stop: []string{"\n", "END"}}, 1},
-		"a seed":                    {abi.Generation{Seed: new(int64(-1 << 53))}, 1},
-		"a seed of zero":            {abi.Generation{Seed: new(int64(0))}, 1},
+		"a seed":                    {abi.Generation{RandomSeed: new(int64(-1 << 53))}, 1},
+		"a seed of zero":            {abi.Generation{RandomSeed: new(int64(0))}, 1},
 		"reasoningEffort":           {abi.Generation{ReasoningEffort: "low"}, 1},
-		"all of them with one call": {abi.Generation{Temperature: new(1.5), TopP: new(0.25), MaxOutputTokens: new(1), Stop: []string{"."}, Seed: new(int64(42)), ReasoningEffort: "high"}, 6},
+		"all of them with one call": {abi.Generation{Temperature: new(1.5), TopP: new(0.25), MaxOutputTokens: new(1), Stop: []string{"."}, RandomSeed: new(int64(42)), ReasoningEffort: "high"}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := open.start(t)

@@ -55,7 +55,7 @@ func (p *Provider) encode(r model.Request, stream bool) ([]byte, error) {
 		Temperature:     r.Options.Temperature,
 		TopP:            r.Options.TopP,
 		Stop:            r.Options.Stop,
-		Seed:            r.Options.Seed,
+		Seed:            r.Options.RandomSeed,
 		ReasoningEffort: r.Options.ReasoningEffort,
 		Stream:          stream,
 	}
