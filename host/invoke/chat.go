@@ -59,13 +59,17 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	}
 	system, change := memory.System(view.System, system)
 	turn := []carrel.Message{{Role: carrel.RoleUser, Content: user}}
+	sent, err := memory.NewWindow(*m.Spec.Window, 0, view.TokenRate).Send(system, view.Recent, turn)
+	if err != nil {
+		return Result{}, err
+	}
 
 	onDelta, err := f.start()
 	if err != nil {
 		return Result{}, err
 	}
 	answer, err := v.cfg.Models.Generate(ctx, m.Spec.Model, model.Request{
-		Messages: memory.Window(m.Spec.Window.Max, system, view.Recent, turn),
+		Messages: sent,
 		Options:  m.Spec.Generation,
 	}, onDelta)
 	if err != nil {

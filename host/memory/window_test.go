@@ -77,6 +77,16 @@ func contents(list []carrel.Message) string {
 	return strings.Join(out, " ")
 }
 
+// send returns what a window that can hold system and current sends.
+func send(t rapid.TB, w memory.Window, system string, recent []carrel.Turn, current []carrel.Message) []carrel.Message {
+	t.Helper()
+	sent, err := w.Send(system, recent, current)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sent
+}
+
 func TestWindow(t *testing.T) {
 	plain := turns(1, "U1 A1", "U2 A2")
 	for name, tc := range map[string]struct {
@@ -126,7 +136,7 @@ func TestWindow(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := memory.Window(tc.most, tc.system, tc.recent, messages(tc.current))
+			got := send(t, memory.Window{Messages: tc.most}, tc.system, tc.recent, messages(tc.current))
 			if contents(got) != tc.want {
 				t.Errorf("got %q, want %q", contents(got), tc.want)
 			}
@@ -140,7 +150,7 @@ func TestWindow(t *testing.T) {
 func TestWindowSharesNoMemoryWithTheCurrentTurn(t *testing.T) {
 	current := make([]carrel.Message, 1, 8)
 	current[0] = messages("U2")[0]
-	got := memory.Window(20, "S", turns(1, "U1 A1"), current)
+	got := send(t, memory.Window{Messages: 20}, "S", turns(1, "U1 A1"), current)
 	_ = append(got[:3], carrel.Message{Content: "overwritten"})
 	_ = append(current, carrel.Message{Content: "appended"})
 	if current[0].Content != "U2" || len(got) != 4 {
@@ -188,8 +198,8 @@ func TestWindowProperties(t *testing.T) {
 		current = current[:rapid.IntRange(1, len(current)).Draw(t, "current")]
 		recent := view(history, most)
 
-		got := memory.Window(most, system, recent, current)
-		if !reflect.DeepEqual(got, memory.Window(most, system, history, current)) {
+		got := send(t, memory.Window{Messages: most}, system, recent, current)
+		if !reflect.DeepEqual(got, send(t, memory.Window{Messages: most}, system, history, current)) {
 			t.Fatal("what a view leaves out changes the window")
 		}
 

@@ -1,0 +1,70 @@
+package memory
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/carrelhost/carrel"
+)
+
+// DefaultTokenRate is that of a history on which nothing was measured, in
+// tokens per 1,000 bytes: what is usual for English.
+const DefaultTokenRate = 250
+
+// Bounds of a measured rate. A provider that says too little could make a
+// window far too large for its model, one that says too much could make a
+// history vanish from it. The highest is a token for each byte.
+const (
+	minTokenRate = 100
+	maxTokenRate = 1000
+)
+
+const (
+	bytesPerRate  = 1000 // a rate counts the tokens of so many bytes
+	messageTokens = 4    // that chat formats add to a message, about
+
+	// minMeasured is how many bytes a measurement takes: of fewer, what a
+	// provider adds to every request is most of what it counts.
+	minMeasured = 256
+)
+
+// Tokens estimates the tokens of a message, at a rate of tokens per 1,000
+// bytes; 0 or less is DefaultTokenRate.
+func Tokens(m carrel.Message, rate int) int64 {
+	return messageTokens + scale(m.Size(), int64(rateOr(rate)), bytesPerRate)
+}
+
+// TokenRate returns the tokens per 1,000 bytes that a provider counted in what
+// it was sent. It returns 0, not known, if the provider counted nothing or was
+// sent too little to tell. Providers may be wrong: what they cannot mean is
+// brought into a sane range.
+func TokenRate(sent []carrel.Message, usage carrel.Usage) int {
+	var size int64
+	for _, m := range sent {
+		size += m.Size()
+	}
+	if usage.InputTokens <= 0 || size < minMeasured {
+		return 0
+	}
+	counted := max(0, usage.InputTokens-messageTokens*int64(len(sent)))
+	return int(min(max(scale(counted, bytesPerRate, int(size)), minTokenRate), maxTokenRate))
+}
+
+func rateOr(rate int) int {
+	if rate <= 0 {
+		return DefaultTokenRate
+	}
+	return rate
+}
+
+// scale returns n·by/per, rounded up; the most that there is if it is more.
+// None of them may be negative.
+func scale(n, by int64, per int) int64 {
+	high, low := bits.Mul64(uint64(n), uint64(by))
+	low, carry := bits.Add64(low, uint64(per)-1, 0)
+	if high += carry; high >= uint64(per) {
+		return math.MaxInt64
+	}
+	quotient, _ := bits.Div64(high, low, uint64(per))
+	return int64(min(quotient, math.MaxInt64))
+}
