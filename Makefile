@@ -4,7 +4,7 @@ GOLANGCI_VERSION := v2.15.0
 TOOLS := $(CURDIR)/.tools
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 
-.PHONY: check format vet lint floors test race wasip1 tidy build fuzz
+.PHONY: check format vet lint floors test race wasip1 tidy build fuzz bench-memory
 
 check: format vet lint floors wasip1 tidy race
 
@@ -40,6 +40,10 @@ test:
 
 race:
 	go test -race -timeout 20m ./...
+
+# bench-memory measures chat memory beside peers and keeps the table.
+bench-memory:
+	go run ./bench/memory -out bench/results/memory.md
 
 # fuzz runs every fuzz target for a while: make fuzz FUZZTIME=5m
 FUZZTIME ?= 30s

@@ -65,6 +65,8 @@ var floor = map[string]int{
 	"examples/websocket-chat/page":     9,
 	"examples/websocket-chat/terminal": 9,
 
+	"bench/memory": 9,
+
 	"internal/arch":    9,
 	"internal/testenv": 9,
 }
@@ -75,9 +77,9 @@ var only = map[string][]string{
 	"github.com/labstack/echo":          {"host/httpapi"},
 	"github.com/coder/websocket":        {"client", "host/httpapi"},
 	"github.com/tetratelabs/wazero":     {"host/sandbox"},
-	"modernc.org/sqlite":                {"store/sqlite"},
+	"modernc.org/sqlite":                {"store/sqlite", "bench/memory"}, // the benchmark's peers
 	"github.com/pressly/goose":          {"store/sqlite"},
-	"database/sql":                      {"store/sqlite"},
+	"database/sql":                      {"store/sqlite", "bench/memory"},
 	"github.com/sashabaranov/go-openai": {"host/model/openai"},
 	"github.com/spf13/cobra":            {"cmd/host"},
 	"testing":                           {"internal/testenv", "host/model/modeltest", "store/storetest"},
