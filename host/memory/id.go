@@ -190,16 +190,17 @@ func yielded(a Ambient, p *abi.DefaultMemoryID) (value string, owner carrel.Owne
 	case 0:
 		return "", "", nil
 	case 1:
-		return values[0], ownerOf(a.Caller), nil
+		return values[0], OwnerOf(a.Caller), nil
 	default:
 		return "", "", carrel.Fail("memory.Resolve", abi.InvalidMemoryID, fmt.Sprintf(
 			"the header %s names the conversation and was sent %d times; send it once", name, len(values)))
 	}
 }
 
-// ownerOf names who may share a header provider's ids. Subjects and key ids
-// are marked apart: a subject spelled like a key's id is not that key.
-func ownerOf(c carrel.Caller) carrel.Owner {
+// OwnerOf names who may share a header provider's ids with a caller. Subjects
+// and key ids are marked apart: a subject spelled like a key's id is not that
+// key.
+func OwnerOf(c carrel.Caller) carrel.Owner {
 	if c.Subject != "" {
 		return carrel.Owner("subject:" + string(c.Subject))
 	}

@@ -11,13 +11,15 @@ import (
 // tokens per 1,000 bytes: what is usual for English.
 const DefaultTokenRate = 250
 
-// Bounds of a measured rate. A provider that says too little could make a
-// window far too large for its model, one that says too much could make a
-// history vanish from it. The highest is a token for each byte.
-const (
-	minTokenRate = 100
-	maxTokenRate = 1000
-)
+// MinTokenRate is the lowest rate that TokenRate measures: whoever reads a
+// history before its rate is known, and reads what would fit at this one, has
+// read enough at any.
+const MinTokenRate = 100
+
+// maxTokenRate is the highest: a token for each byte. A provider that says too
+// little could make a window far too large for its model, one that says too
+// much could make a history vanish from it.
+const maxTokenRate = 1000
 
 const (
 	bytesPerRate  = 1000 // a rate counts the tokens of so many bytes
@@ -47,7 +49,7 @@ func TokenRate(sent []carrel.Message, usage carrel.Usage) int {
 		return 0
 	}
 	counted := max(0, usage.InputTokens-messageTokens*int64(len(sent)))
-	return int(min(max(scale(counted, bytesPerRate, int(size)), minTokenRate), maxTokenRate))
+	return int(min(max(scale(counted, bytesPerRate, int(size)), MinTokenRate), maxTokenRate))
 }
 
 func rateOr(rate int) int {
