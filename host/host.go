@@ -104,7 +104,7 @@ func (h *Host) build(ctx context.Context, ver client.HostVersion) error {
 // openStore is the complete list of stores.
 func openStore(ctx context.Context, cfg Config, dir *datadir.Dir) (store.Store, error) {
 	if cfg.Store == StoreMemory {
-		return memstore.New(), nil
+		return memstore.New(memstore.Config{EvictionRecords: cfg.Limits.EvictionRecords}), nil
 	}
 	s, err := sqlite.Open(ctx, sqlite.Config{Path: dir.Path("carrel.db")})
 	if err != nil {

@@ -72,7 +72,7 @@ func (s *scopes) last() carrel.ScopeID {
 
 func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 	t.Helper()
-	s := memstore.New()
+	s := memstore.New(memstore.Config{})
 	for _, id := range []carrel.TenantID{acme, other} {
 		if err := s.CreateTenant(t.Context(), store.Tenant{ID: id}); err != nil {
 			t.Fatal(err)

@@ -168,7 +168,7 @@ type env struct {
 
 func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 	t.Helper()
-	e := &env{t: t, disk: &disk{Store: memstore.New()}, model: &provider{calls: make(chan *modelCall)}}
+	e := &env{t: t, disk: &disk{Store: memstore.New(memstore.Config{})}, model: &provider{calls: make(chan *modelCall)}}
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	if e.scopes, err = scope.New(scope.Config{Store: e.disk, Node: "one", Log: log, Sessions: scope.SessionLimits{

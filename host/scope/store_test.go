@@ -44,7 +44,7 @@ type disk struct {
 
 func newDisk(t *testing.T) *disk {
 	t.Helper()
-	d := &disk{Store: memstore.New()}
+	d := &disk{Store: memstore.New(memstore.Config{})}
 	if err := d.CreateTenant(t.Context(), store.Tenant{ID: acme, CreatedAt: noon}); err != nil {
 		t.Fatal(err)
 	}

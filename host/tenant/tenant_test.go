@@ -27,7 +27,7 @@ var noon = time.Date(2026, 3, 4, 13, 0, 0, 0, time.FixedZone("", 3600))
 // other.
 func directory(t *testing.T) (*tenant.Directory, *memstore.Store) {
 	t.Helper()
-	s := memstore.New()
+	s := memstore.New(memstore.Config{})
 	d := tenant.New(tenant.Config{Store: s, Now: func() time.Time { return noon }})
 	for _, id := range []carrel.TenantID{"acme", "other"} {
 		if _, err := d.CreateTenant(t.Context(), id); err != nil {
@@ -60,7 +60,7 @@ func TestSecretsAreFreshAndUsable(t *testing.T) {
 }
 
 func TestASecretNeedsAllItsRandomness(t *testing.T) {
-	s := memstore.New()
+	s := memstore.New(memstore.Config{})
 	d := tenant.New(tenant.Config{Store: s, Rand: bytes.NewReader(make([]byte, 31))})
 	if secret, err := d.NewSecret(); !errors.Is(err, io.ErrUnexpectedEOF) || secret != "" {
 		t.Errorf("got %q, %v", secret, err)

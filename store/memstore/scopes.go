@@ -76,17 +76,34 @@ func (s *Store) touch(op string, t store.Touch) (*history, error) {
 	case sc == nil, sc.Tenant != t.Scope.Tenant, sc.Scope != t.Scope.Scope:
 		return nil, carrel.Fail(op, abi.ScopeClosed, "the scope that this work belongs to has closed")
 	}
+	if h != nil && h.expired(t.Cutoff) {
+		s.evict(h, nil, carrel.ReasonExpired, t.At)
+		h = nil
+	}
 	if h == nil {
 		h = s.newHistory(t)
 	}
 	sc.touched[t.Handle] = struct{}{}
 	if sc.Scope == carrel.ScopeApplication {
+		h.Application = true
 		h.applications[sc] = struct{}{}
 	}
 	h.touchers[t.By] = struct{}{}
 	h.Plugin = t.Plugin
 	h.usedAt(t.At)
 	return h, nil
+}
+
+// touchedIn returns the histories whose keys were touched in a scope instance,
+// in no order.
+func (s *Store) touchedIn(sc *scope) []*history {
+	var touched []*history
+	for handle := range sc.touched {
+		if h := s.handles[handleKey{sc.Tenant, handle}]; h != nil {
+			touched = append(touched, h)
+		}
+	}
+	return touched
 }
 
 // CloseScope implements store.Scopes.
@@ -103,16 +120,11 @@ func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.Ev
 	if sc.owner != nil {
 		sc.owner.Scope = ""
 	}
-	var touched []*history
-	for handle := range sc.touched {
-		if h := s.handles[handleKey{sc.Tenant, handle}]; h != nil {
-			touched = append(touched, h)
-		}
-	}
+	touched := s.touchedIn(sc)
 	slices.SortFunc(touched, byGeneration)
 	var evictions []carrel.Eviction
 	for _, h := range touched {
-		evictions = append(evictions, s.evict(h, why, at))
+		evictions = append(evictions, s.evict(h, sc, why, at))
 	}
 	if ses := s.sessions[carrel.SessionID(id)]; ses != nil && ses.ClosedAt.IsZero() {
 		s.closeSession(ses, why, at, evictions)

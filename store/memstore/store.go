@@ -4,6 +4,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,7 +22,8 @@ var errClosed = errors.New("memstore: the store is closed")
 
 // Store implements store.Store. Make one with New. It starts no goroutines.
 type Store struct {
-	secret [32]byte // never changes
+	secret      [32]byte // never changes
+	mostRecords int      // of evictions, of one tenant
 
 	// mu guards everything below, and whatever can be reached from it.
 	mu     sync.Mutex
@@ -36,14 +38,28 @@ type Store struct {
 	handles   map[handleKey]*history
 	byAge     map[carrel.TenantID][]*history // by rising generation
 
+	evictions map[carrel.TenantID]*evictions
+	claims    map[[32]byte]*claim
+	claimed   map[carrel.TenantID]int // claims, answered or not
+	scrub     store.Scrub
+
 	lastGeneration int64 // never goes back, so that no generation is ever used twice
 }
 
 var _ store.Store = (*Store)(nil)
 
+// Config says how a Store is to be.
+type Config struct {
+	// EvictionRecords is how many records of evictions are kept of one tenant.
+	// 0 is store.DefaultEvictionRecords.
+	EvictionRecords int
+}
+
 // New returns an empty store.
-func New() *Store {
+func New(cfg Config) *Store {
 	s := &Store{
+		mostRecords: cmp.Or(cfg.EvictionRecords, store.DefaultEvictionRecords),
+
 		tenants:   make(map[carrel.TenantID]*tenant),
 		keys:      make(map[[32]byte]store.APIKey),
 		keyIDs:    make(map[carrel.KeyID]struct{}),
@@ -52,6 +68,9 @@ func New() *Store {
 		histories: make(map[carrel.MemoryKey]*history),
 		handles:   make(map[handleKey]*history),
 		byAge:     make(map[carrel.TenantID][]*history),
+		evictions: make(map[carrel.TenantID]*evictions),
+		claims:    make(map[[32]byte]*claim),
+		claimed:   make(map[carrel.TenantID]int),
 	}
 	_, _ = rand.Read(s.secret[:]) // never fails: crypto/rand ends the process instead
 	return s
@@ -95,6 +114,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.tenants, s.keys, s.keyIDs = nil, nil, nil
 	s.scopes, s.sessions, s.histories, s.handles, s.byAge = nil, nil, nil, nil, nil
+	s.evictions, s.claims, s.claimed = nil, nil, nil
 	return nil
 }
 

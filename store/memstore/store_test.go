@@ -13,5 +13,5 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestContract(t *testing.T) {
-	storetest.Run(t, func(*testing.T) store.Store { return memstore.New() })
+	storetest.Run(t, func(*testing.T) store.Store { return memstore.New(memstore.Config{}) })
 }
