@@ -11,6 +11,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
@@ -31,6 +32,9 @@ type Report struct {
 	Imports       []string `json:"imports,omitempty"`
 	Exports       []string `json:"exports,omitempty"`
 	CompileMicros int64    `json:"compileMicros,omitempty"`
+	// Notes are sentences on what this host does otherwise than the manifest
+	// says.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Admit decides on an uploaded module, without keeping the bytes. What is
@@ -68,7 +72,7 @@ func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
 		if err := checkExports(manifest, code); err != nil {
 			return Admission{}, err
 		}
-		r.ManifestBytes, r.Models = len(raw), models(manifest)
+		r.ManifestBytes, r.Models, r.Notes = len(raw), models(manifest), loweredWindows(manifest, known.WindowBytes)
 		return Admission{Manifest: manifest, Report: r}, nil
 	}
 }
@@ -165,6 +169,27 @@ func models(m abi.Manifest) []string {
 		for _, method := range s.Methods {
 			if method.Kind == abi.KindChat && !slices.Contains(out, method.Model) {
 				out = append(out, method.Model)
+			}
+		}
+	}
+	return out
+}
+
+// loweredWindows says which windows of tokens hold more than the host sends
+// of a history; 0 most means that it is not known.
+func loweredWindows(m abi.Manifest, most int64) []string {
+	if most <= 0 {
+		return nil
+	}
+	var out []string
+	for _, s := range m.Services {
+		for _, method := range s.Methods {
+			if method.Kind != abi.KindChat || method.Window.Type != abi.WindowTokens {
+				continue
+			}
+			if bytes := int64(method.Window.Max) * 1000 / memory.DefaultTokenRate; bytes > most {
+				out = append(out, fmt.Sprintf("the window of %s.%s is lowered: %d tokens are about %d bytes, and this host sends at most %d of a history (limit windowBytes)",
+					s.Name, method.Name, method.Window.Max, bytes, most))
 			}
 		}
 	}

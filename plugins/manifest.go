@@ -23,6 +23,9 @@ type Known struct {
 	// Timeout is the longest that a handler call may take. 0 means that it is
 	// not known, and that any is accepted.
 	Timeout time.Duration
+	// WindowBytes is the most that is sent of a history, whatever the window.
+	// 0 means that it is not known.
+	WindowBytes int64
 }
 
 // manifestDepth is how deep a manifest's JSON may be nested: a schema of 32

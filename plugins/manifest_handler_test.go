@@ -70,7 +70,7 @@ func TestParseManifestOfPluginsWithCode(t *testing.T) {
 		"a session-scoped service may have both kinds": {
 			withPlugin(`"services":[{"name":"A","scope":"session","systemMessage":"{{msg}}","methods":[{"name":"x","kind":"handler","export":"f"},{"name":"chat","kind":"chat","params":{"type":"object","properties":{"msg":{"type":"string"}},"required":["msg"]}}]}]`),
 			plugin + `"services":[{"name":"A","scope":"session","systemMessage":"{{msg}}","methods":[{"name":"x","kind":"handler","export":"f","params":{"type":"object"},"output":{"type":"string"}},` +
-				`{"name":"chat","kind":"chat","params":{"type":"object","properties":{"msg":{"type":"string"}},"required":["msg"]},"output":{"type":"string"},"model":"default","window":{"type":"messages","max":20}}]}],"capabilities":{}}`,
+				`{"name":"chat","kind":"chat","params":{"type":"object","properties":{"msg":{"type":"string"}},"required":["msg"]},"output":{"type":"string"},"model":"default","window":{"type":"messages","max":20},"retain":"history"}]}],"capabilities":{}}`,
 		},
 		"wishes of a plugin": {
 			withPlugin(`"limits":{"timeout":"60s","memoryMiB":64},"capabilities":{"call":["b/S.m","b/com.acme.S.*","c/*"]},"memoryNamespace":"shared-1"`),

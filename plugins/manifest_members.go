@@ -38,6 +38,7 @@ var (
 		others: slices.Concat(membersOfChats, laterOfChats), mend: "belongs to chat methods; remove it, or write \"kind\": \"chat\"",
 	}
 	levelWindow       = level{what: "a window", now: []string{"type", "max"}}
+	levelExample      = level{what: "an example turn", now: []string{"user", "assistant"}}
 	levelDefaultID    = level{what: "defaultMemoryId", now: []string{"from", "export", "priority"}}
 	levelCapabilities = level{what: "capabilities", now: []string{"models", "call"}, later: []string{"http", "kv", "secrets"}}
 	levelLimits       = level{what: "limits", now: []string{"memoryMiB", "timeout"}, later: []string{"fuel"}}
@@ -47,8 +48,8 @@ var (
 	membersOfMethods  = []string{"name", "kind", "description", "params", "output"}
 	membersOfHandlers = []string{"export"}
 	membersOfChats    = []string{"systemMessage", "userMessage", "memoryId", "model", "temperature", "topP", "maxOutputTokens", "stop",
-		"seed", "reasoningEffort", "window"}
-	laterOfChats = []string{"retain", "tools", "maxToolRounds", "maxToolCalls", "onToolError", "inputGuards", "outputGuards",
+		"randomSeed", "reasoningEffort", "window", "retain", "seed"}
+	laterOfChats = []string{"tools", "maxToolRounds", "maxToolCalls", "onToolError", "inputGuards", "outputGuards",
 		"maxRepairs", "maxReprompts", "retrieve"}
 )
 

@@ -64,8 +64,7 @@ func (c *checker) chat(o object, m *abi.Method, p params, system template) {
 		c.modelAlias(defaultModel, o.at)
 	}
 	m.Generation = c.generation(o)
-	m.Window = &abi.Window{Type: abi.WindowMessages, Max: abi.DefaultWindowMessages}
-	c.window(o, m.Window)
+	c.memory(o, m)
 
 	own := c.template(o, "systemMessage")
 	m.SystemMessage = own.text
@@ -86,10 +85,7 @@ func (c *checker) generation(o object) abi.Generation {
 		tokens := int(n)
 		g.MaxOutputTokens = &tokens
 	}
-	if _, turns := o.members["seed"].([]any); turns {
-		c.fault(o.at+"/seed", "example turns in `seed` are not supported by this host yet; remove them "+
-			"(as an integer, `seed` is the model's seed)")
-	} else if n, ok := o.integer("seed", math.MinInt64, math.MaxInt64); ok {
+	if n, ok := o.integer("randomSeed", math.MinInt64, math.MaxInt64); ok {
 		g.RandomSeed = &n
 	}
 	if effort, ok := o.text("reasoningEffort", abi.MaxNameBytes); ok {
@@ -108,31 +104,6 @@ func (c *checker) generation(o object) abi.Generation {
 		g.Stop = append(g.Stop, stop)
 	}
 	return g
-}
-
-func (c *checker) window(o object, w *abi.Window) {
-	v, ok := o.members["window"]
-	if !ok {
-		return
-	}
-	at := o.at + "/window"
-	wo, ok := c.object(v, at, levelWindow)
-	if !ok {
-		return
-	}
-	if kind, ok := wo.text("type", 0); ok {
-		switch kind {
-		case abi.WindowMessages:
-		case "tokens":
-			c.fault(at+"/type", "a window of type \"tokens\" is not supported by this host yet; use \"messages\"")
-			return // its max counts something else
-		default:
-			c.fault(at+"/type", "there is no window of type %s; use \"messages\"", quote(kind))
-		}
-	}
-	if n, ok := wo.integer("max", 1, abi.MaxWindowMessages); ok {
-		w.Max = int(n)
-	}
 }
 
 // wiring checks that the memory id and the templates name params that are

@@ -80,9 +80,16 @@ func printInspected(w io.Writer, a plugins.Admission) {
 			if method.MemoryID != "" {
 				memory = ", memory id in " + method.MemoryID
 			}
-			what := "chat with model " + method.Model
-			if method.Kind == abi.KindHandler {
-				what = "handler, function " + method.Export
+			what := "handler, function " + method.Export
+			if method.Kind == abi.KindChat {
+				what = "chat with model " + method.Model
+				memory += fmt.Sprintf(", window of %d %s", method.Window.Max, method.Window.Type)
+				if method.Retain == abi.RetainWindow {
+					memory += ", which is all that is kept"
+				}
+				if n := len(method.Seed); n > 0 {
+					memory += fmt.Sprintf(", %d example turns", n)
+				}
 			}
 			fmt.Fprintf(w, "  %s: %s%s\n", method.Name, what, memory)
 		}
