@@ -123,6 +123,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	h.scopes, err = scope.New(scope.Config{
 		Store: h.store, Node: uuid.NewString(), Secret: secret, Log: h.log,
 		CloseApplications: h.cfg.Memory.CloseApplicationOnShutdown,
+		HistoryIdleTTL:    h.cfg.Memory.HistoryIdleTTL, ScrubEvery: h.cfg.Memory.ScrubInterval, EvictionsKept: h.cfg.Memory.EvictionsKept,
 		Sessions: scope.SessionLimits{
 			Sessions: l.Sessions, DefaultIdle: l.SessionIdleTTL, DefaultMax: l.SessionMaxTTL,
 			MostIdle: l.SessionIdleTTLMax, MostMax: l.SessionMaxTTLMax,
@@ -140,7 +141,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if h.lines, err = plugins.NewLog(l.PluginLogLines); err != nil {
 		return err
 	}
-	known := plugins.Known{Models: h.models.Aliases(), Timeout: l.Timeout}
+	known := plugins.Known{Models: h.models.Aliases(), Timeout: l.Timeout, WindowBytes: l.WindowBytes}
 	h.catalog, err = plugins.NewCatalog(plugins.Config{
 		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.moduleLimits(), h.sandbox),
 		Scopes: h.scopes, Loaded: l.LoadedVersions,
@@ -155,6 +156,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 		Limits: invoke.Limits{
 			Timeout: l.Timeout, Invocations: l.Invocations, PerTenant: l.ConcurrentInvocations,
 			TurnWaiters: l.TurnWaiters, CommitTimeout: l.CommitTimeout,
+			MessagesPerHistory: l.MessagesPerHistory, WindowBytes: l.WindowBytes,
 		},
 	})
 	return err

@@ -63,9 +63,10 @@ func (h *Host) httpServer(handler http.Handler) *http.Server {
 }
 
 // Run serves until ctx ends, then drains: it refuses new work, gives what runs
-// Limits.DrainTimeout, cancels the rest, and closes what the end of the
-// process closes. A host runs once. The error is the first reason to stop that
-// is not ctx.
+// Limits.DrainTimeout, cancels the rest, closes what the end of the process
+// closes, and takes what was deleted off the disk, for as long as that takes.
+// A host runs once. The error is the first reason to stop that is not ctx, and
+// what could not be closed or scrubbed.
 func (h *Host) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	sweep, stopSweep := context.WithCancel(context.WithoutCancel(ctx))
@@ -84,16 +85,17 @@ func (h *Host) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
+	ctx = context.WithoutCancel(ctx)
 	h.log.Info("draining", "for", h.cfg.Limits.DrainTimeout)
-	err = errors.Join(err, h.drain(context.WithoutCancel(ctx)))
+	h.drain(ctx)
 	stopSweep()
 	background.Wait()
-	h.log.Info("drained")
-	return err
+	h.log.Info("drained; scrubbing")
+	return errors.Join(err, h.scopes.Shutdown(ctx))
 }
 
 // drain ends what runs. Scopes of requests close with their requests.
-func (h *Host) drain(ctx context.Context) error {
+func (h *Host) drain(ctx context.Context) {
 	h.health.drain()
 	h.invoker.StopAccepting()
 	h.edge.StopAccepting()
@@ -110,9 +112,6 @@ func (h *Host) drain(ctx context.Context) error {
 		}
 	}
 	h.edge.Close()
-	evict, cancelEvict := context.WithTimeout(ctx, h.cfg.Limits.DrainTimeout)
-	defer cancelEvict()
-	return h.scopes.Shutdown(evict)
 }
 
 // health answers whether the host takes work. The check writes, so its answer

@@ -45,7 +45,7 @@ func newRootCommand(e env) *cobra.Command {
 		newActivateCommand(e), newDeactivateCommand(e), newRollbackCommand(e), newRmCommand(e),
 		newCallCommand(e), newChatCommand(e), newMemoryCommand(e), newSessionsCommand(e),
 		newLogCommand(e), newGrantCommand(e),
-		newTenantCommand(e), newKeyCommand(e), newVersionCommand(e),
+		newTenantCommand(e), newKeyCommand(e), newScrubCommand(e), newVersionCommand(e),
 	)
 	return c
 }

@@ -241,6 +241,8 @@ func (a *API) routeAdmin(e *echo.Echo) {
 	v1.POST("/tenants", a.createTenant, administering...)
 	v1.GET("/tenants", a.listTenants, administering...)
 	v1.POST("/tenants/:tenant/keys", a.createKey, administering...)
+	v1.POST("/scrub", a.scrub, administering...)
+	v1.GET("/scrub", a.lastScrub, administering...)
 }
 
 func (a *API) echo() *echo.Echo {

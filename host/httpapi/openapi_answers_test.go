@@ -227,6 +227,11 @@ func administration(w *witness) string {
 	made := w.send("POST "+keys, tenants+"/acme/keys", asJSON(testenv.AdminKey, `{"role":"owner","name":"ops"}`), http.StatusCreated)
 	w.send("POST "+keys, tenants+"/acme/keys", asJSON(testenv.AdminKey, `{"role":"owner"}`), http.StatusForbidden)
 	w.send("POST "+keys, tenants+"/nobody/keys", asJSON(testenv.AdminKey, `{"role":"owner"}`), http.StatusNotFound)
+	const scrub = "/admin/v1/scrub"
+	w.send("POST "+scrub, scrub, request{key: testenv.AdminKey}, http.StatusOK)
+	w.send("POST "+scrub, scrub+"?now=1", request{key: testenv.AdminKey}, http.StatusBadRequest)
+	w.send("POST "+scrub, scrub, request{key: made["secret"].(string)}, http.StatusUnauthorized)
+	w.send("GET "+scrub, scrub, request{key: testenv.AdminKey}, http.StatusOK)
 	return made["secret"].(string)
 }
 

@@ -69,10 +69,36 @@ func (s *buffers) Evicted(scope carrel.ScopeID, evicted []carrel.Eviction) {
 			if carrel.ScopeID(t.request) == scope {
 				continue
 			}
-			t.gone = true
-			if t.buf != nil && !t.buf.hidden {
-				s.hide(t.buf)
-			}
+			s.forget(t)
 		}
+	}
+}
+
+// Cut implements scope.Watcher.
+func (s *buffers) Cut(h carrel.Handle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.touching[h] {
+		s.forget(t)
+	}
+}
+
+// Erased implements scope.Watcher. The events of a request whose scope had
+// closed before go, too.
+func (s *buffers) Erased(t carrel.TenantID, who carrel.Subject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.byID {
+		if b.who.Tenant == t && b.who.Subject == who {
+			s.hide(b)
+		}
+	}
+}
+
+// forget lets nobody find the events of a request any more. s.mu is held.
+func (s *buffers) forget(t *track) {
+	t.gone = true
+	if t.buf != nil && !t.buf.hidden {
+		s.hide(t.buf)
 	}
 }

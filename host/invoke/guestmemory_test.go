@@ -318,6 +318,8 @@ func (w *witness) Touching(r carrel.RequestID, h carrel.Handle) {
 }
 
 func (*witness) Evicted(carrel.ScopeID, []carrel.Eviction) {}
+func (*witness) Cut(carrel.Handle)                         {}
+func (*witness) Erased(carrel.TenantID, carrel.Subject)    {}
 
 // An answer may repeat what a guest has read, so that whoever keeps answers
 // has to know, although reading touches nothing.

@@ -66,9 +66,27 @@ func (h Histories) ListHistories(ctx context.Context, f store.HistoryFilter) ([]
 	return h.r.cfg.Store.ListHistories(ctx, f)
 }
 
-// Messages implements store.Histories.
+// lives refuses (not_found) a generation that has expired: whoever reads page
+// by page learned of it a while ago.
+func (h Histories) lives(ctx context.Context, k carrel.MemoryKey, generation int64) error {
+	c := h.r.cutoff()
+	if c.IsZero() {
+		return nil
+	}
+	now, err := h.r.cfg.Store.History(ctx, k.Tenant, h.r.Handle(k), nil, c)
+	if err == nil && now.Generation != generation {
+		err = carrel.FailNotFound("scope.Histories")
+	}
+	return err
+}
+
+// Messages implements store.Histories. A history that expires between two
+// pages is not_found.
 func (h Histories) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]store.StoredMessage, error) {
 	if err := h.r.settle(ctx, k.Tenant); err != nil {
+		return nil, err
+	}
+	if err := h.lives(ctx, k, generation); err != nil {
 		return nil, err
 	}
 	return h.r.cfg.Store.Messages(ctx, k, generation, after, limit)
@@ -77,6 +95,9 @@ func (h Histories) Messages(ctx context.Context, k carrel.MemoryKey, generation,
 // DeleteTurn implements store.Histories.
 func (h Histories) DeleteTurn(ctx context.Context, k carrel.MemoryKey, generation, turn int64) error {
 	if err := h.r.settle(ctx, k.Tenant); err != nil {
+		return err
+	}
+	if err := h.lives(ctx, k, generation); err != nil {
 		return err
 	}
 	return h.r.cfg.Store.DeleteTurn(ctx, k, generation, turn)

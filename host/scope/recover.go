@@ -2,12 +2,14 @@ package scope
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
 	"time"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -39,7 +41,7 @@ func (r *Registry) Recover(ctx context.Context) (Recovered, error) {
 			break
 		}
 		for _, o := range orphans {
-			evicted, err := r.cfg.Store.CloseScope(ctx, o.ID, orphaned(o), r.cfg.Now())
+			evicted, err := r.evict(ctx, o.ID, orphaned(o))
 			if err != nil {
 				return done, fmt.Errorf("close orphaned scope %s: %w", o.ID, err)
 			}
@@ -82,59 +84,49 @@ func (r *Registry) openApplications(ctx context.Context) error {
 }
 
 // Run does, until ctx ends, what time demands: it closes sessions whose time
-// has passed and scopes that nobody will close, and tries again to close
-// scopes whose eviction failed.
+// has passed, scopes that nobody will close, histories that have expired and
+// records that are old, tries again to close scopes whose eviction failed, and
+// scrubs.
 func (r *Registry) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	loops.Go(func() { r.retryLoop(ctx) })
-	tick := time.NewTicker(r.cfg.SweepEvery)
-	defer tick.Stop()
-	seen := map[carrel.ScopeID]struct{}{}
-	for {
-		if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Error("sessions not swept; it will be tried again", "err", err)
-		}
-		now, err := r.sweepOrphans(ctx, seen)
-		if err == nil {
-			seen = now
-		} else if ctx.Err() == nil {
-			r.cfg.Log.Error("orphaned scopes not swept; it will be tried again", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	loops.Go(func() { r.scrubLoop(ctx) })
+	r.sweepAll(ctx)
 }
 
-// sweepOrphans closes scopes that are orphans and were so at the sweep before,
-// and returns those, at most a page, that are so for the first time. A scope
-// that a deactivation has just taken from its plugin is one until that very
-// request closes it and reports what ended; only where it was cut short does
-// the scope stay one.
-func (r *Registry) sweepOrphans(ctx context.Context, before map[carrel.ScopeID]struct{}) (map[carrel.ScopeID]struct{}, error) {
+// orphanSweep closes scopes that nobody will close.
+type orphanSweep struct {
+	r    *Registry
+	seen map[carrel.ScopeID]struct{} // that were orphans at the sweep before, at most a page
+}
+
+// sweep closes scopes that are orphans and were so at the sweep before. A
+// scope that a deactivation has just taken from its plugin is one until that
+// very request closes it and reports what ended; only where it was cut short
+// does the scope stay one.
+func (s *orphanSweep) sweep(ctx context.Context) error {
 	for {
-		orphans, err := r.cfg.Store.Orphans(ctx, r.cfg.Node, listPage)
+		orphans, err := s.r.cfg.Store.Orphans(ctx, s.r.cfg.Node, listPage)
 		if err != nil {
-			return nil, fmt.Errorf("list orphaned scopes: %w", err)
+			return fmt.Errorf("list orphaned scopes: %w", err)
 		}
 		now, closed := map[carrel.ScopeID]struct{}{}, 0
 		for _, o := range orphans {
-			if _, again := before[o.ID]; !again {
+			if _, again := s.seen[o.ID]; !again {
 				now[o.ID] = struct{}{}
 				continue
 			}
-			evicted, err := r.evict(ctx, o.ID, orphaned(o))
+			evicted, err := s.r.evict(ctx, o.ID, orphaned(o))
 			if err != nil {
-				return nil, fmt.Errorf("close orphaned scope %s: %w", o.ID, err)
+				return fmt.Errorf("close orphaned scope %s: %w", o.ID, err)
 			}
 			closed++
-			r.cfg.Log.Warn("closed a scope that nobody closed", "scope", o.ID, "kind", o.Scope, "plugin", o.Plugin, "histories", len(evicted))
+			s.r.cfg.Log.Warn("closed a scope that nobody closed", "scope", o.ID, "kind", o.Scope, "plugin", o.Plugin, "histories", len(evicted))
 		}
 		if closed == 0 {
-			return now, nil
+			s.seen = now
+			return nil
 		}
 		// They may have hidden others from the page.
 	}
@@ -239,15 +231,25 @@ func (r *Registry) Pending() int {
 	return len(r.pending)
 }
 
-// Shutdown does what the end of the process owes: it closes application
-// scopes if so configured. Requests must have ended. Errors are the store's;
-// the next Recover does what this could not.
+// Shutdown does what the end of the process owes: it evicts what failed to be
+// before and what has expired, closes application scopes if so configured, and
+// then scrubs, so that no byte of what was evicted is left. Requests and Run
+// must have ended. The scrub takes the longer the more is stored; before it,
+// each step gives up at the first write that fails. Errors are the store's;
+// the next Recover and Run do what this could not.
 func (r *Registry) Shutdown(ctx context.Context) error {
-	if !r.cfg.CloseApplications {
-		return nil
+	var errs []error
+	if r.retry(ctx) && r.retry(ctx) { // which may leave what the first one found to the next
+		errs = append(errs, carrel.Fail("scope.Shutdown", abi.Overloaded,
+			"the store does not let every scope be closed; the next start closes them"))
 	}
-	_, err := r.closeApplications(ctx)
-	return err
+	errs = append(errs, r.sweep(ctx), r.sweepHistories(ctx))
+	if r.cfg.CloseApplications {
+		_, err := r.closeApplications(ctx)
+		errs = append(errs, err)
+	}
+	_, err := r.Scrub(ctx)
+	return errors.Join(append(errs, err)...)
 }
 
 func (r *Registry) closeApplications(ctx context.Context) (Recovered, error) {
@@ -259,7 +261,7 @@ func (r *Registry) closeApplications(ctx context.Context) (Recovered, error) {
 			return done, fmt.Errorf("list application scopes: %w", err)
 		}
 		for _, s := range open {
-			evicted, err := r.cfg.Store.CloseScope(ctx, s.ID, carrel.ReasonScopeClosed, r.cfg.Now())
+			evicted, err := r.evict(ctx, s.ID, carrel.ReasonScopeClosed)
 			if err != nil {
 				return done, fmt.Errorf("close application scope of %s: %w", s.Plugin, err)
 			}

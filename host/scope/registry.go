@@ -47,8 +47,8 @@ type Config struct {
 	// HistoryIdleTTL is how long a history that an application scope touched
 	// lives without being used; 0 = until that scope closes.
 	HistoryIdleTTL time.Duration
-	// ScrubEvery is how often what was deleted is taken off the disk; 0 = only
-	// when Scrub is called.
+	// ScrubEvery is how often Run takes what was deleted off the disk, counted
+	// from the last time, also by a process before; 0 = never.
 	ScrubEvery time.Duration
 	// EvictionsKept is how long records of evictions are kept; 0 = 7 days.
 	EvictionsKept time.Duration
@@ -74,12 +74,16 @@ type Registry struct {
 	watchers []Watcher                   // copied when it grows
 
 	expiry expiry
+	counts counts
+	// scrubbing has room for one token: who holds it scrubs.
+	scrubbing chan struct{}
 }
 
 const (
 	defaultEvictTimeout = 10 * time.Second
 	defaultRetryEvery   = time.Second
 	defaultSweepEvery   = 30 * time.Second
+	defaultRecordsKept  = 7 * 24 * time.Hour
 	listPage            = 500
 
 	// maxPending bounds the closed scopes that are remembered one by one.
@@ -109,6 +113,9 @@ func New(cfg Config) (*Registry, error) {
 	if cfg.SweepEvery == 0 {
 		cfg.SweepEvery = defaultSweepEvery
 	}
+	if cfg.EvictionsKept == 0 {
+		cfg.EvictionsKept = defaultRecordsKept
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -122,6 +129,9 @@ func New(cfg Config) (*Registry, error) {
 		inUse:    map[carrel.SessionID]int{},
 		wake:     make(chan struct{}, 1),
 		expiry:   expiry{pass: make(chan struct{}, 1)},
+		counts:   counts{evictions: map[carrel.EvictionReason]int64{}},
+
+		scrubbing: make(chan struct{}, 1),
 	}, errors.Join(errs...)
 }
 

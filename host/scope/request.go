@@ -90,6 +90,9 @@ func (q *Request) Commit(ctx context.Context, u Use, c store.Commit) (done store
 		done, err = q.r.Histories().Commit(ctx, c)
 		return err
 	})
+	if carrel.CodeOf(err) == abi.ScopeClosed {
+		q.r.counts.dropped()
+	}
 	return done, err
 }
 

@@ -8,13 +8,17 @@ import "github.com/carrelhost/carrel"
 type Watcher interface {
 	// Touching says, before it is done, that a request uses or reads a history.
 	Touching(r carrel.RequestID, h carrel.Handle)
-	// Evicted says that histories ended, with the scope of that id, or by hand
-	// if it is "".
+	// Evicted says that histories ended, with the scope of that id, or without
+	// one if it is "".
 	Evicted(s carrel.ScopeID, evicted []carrel.Eviction)
+	// Cut says that a turn of a history was deleted, or may have been; the
+	// history goes on.
+	Cut(h carrel.Handle)
+	// Erased says that whatever a subject left behind is to be gone.
+	Erased(t carrel.TenantID, s carrel.Subject)
 }
 
-// Watch adds a watcher for as long as the registry lives. What Recover and
-// Shutdown evict, while nothing is served, it is not told.
+// Watch adds a watcher for as long as the registry lives.
 func (r *Registry) Watch(w Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -27,10 +31,12 @@ func (r *Registry) watching() []Watcher {
 	return r.watchers
 }
 
+// tellEvicted counts histories that ended and tells who watches.
 func (r *Registry) tellEvicted(s carrel.ScopeID, evicted []carrel.Eviction) {
 	if len(evicted) == 0 {
 		return
 	}
+	r.counts.ended(evicted)
 	for _, w := range r.watching() {
 		w.Evicted(s, evicted)
 	}
@@ -39,5 +45,17 @@ func (r *Registry) tellEvicted(s carrel.ScopeID, evicted []carrel.Eviction) {
 func (r *Registry) tellTouching(id carrel.RequestID, h carrel.Handle) {
 	for _, w := range r.watching() {
 		w.Touching(id, h)
+	}
+}
+
+func (r *Registry) tellCut(h carrel.Handle) {
+	for _, w := range r.watching() {
+		w.Cut(h)
+	}
+}
+
+func (r *Registry) tellErased(t carrel.TenantID, s carrel.Subject) {
+	for _, w := range r.watching() {
+		w.Erased(t, s)
 	}
 }
