@@ -11,10 +11,6 @@ import (
 
 var errPending = errors.New("pending")
 
-func (s *Store) DeleteTurn(context.Context, carrel.MemoryKey, int64, int64) error { return errPending }
-func (s *Store) ExpireHistories(context.Context, store.Cutoff, time.Time, int) ([]carrel.Eviction, error) {
-	return nil, nil
-}
 func (s *Store) ListEvictions(context.Context, store.EvictionFilter) ([]store.EvictionRecord, error) {
 	return nil, errPending
 }
@@ -31,4 +27,3 @@ func (s *Store) ReleaseClaims(context.Context, string) (int, error)             
 func (s *Store) ForgetClaims(context.Context, string, time.Time, int) (int, error) { return 0, nil }
 func (s *Store) Scrub(context.Context, time.Time) (store.Scrub, error)             { return store.Scrub{}, nil }
 func (s *Store) LastScrub(context.Context) (store.Scrub, error)                    { return store.Scrub{}, nil }
-func (s *Store) Counts(context.Context) (store.Counts, error)                      { return store.Counts{}, nil }

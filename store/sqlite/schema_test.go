@@ -58,6 +58,7 @@ func TestWriteFixture(t *testing.T) {
 	if err := s.SetGrant(ctx, acme, "chat", fixtureGrant()); err != nil {
 		t.Fatal(err)
 	}
+	commit(t, s, fixtureImport(6))
 }
 
 func fixtureSession(id carrel.SessionID) store.Session {
@@ -71,6 +72,15 @@ func fixtureSession(id carrel.SessionID) store.Session {
 func fixtureSessionTurn(n int, id carrel.SessionID) store.Commit {
 	c := fixtureTurn(n)
 	c.Touch.Scope = store.ScopeInstance{ID: carrel.ScopeID(id), Tenant: acme, Scope: carrel.ScopeSession}
+	return c
+}
+
+// fixtureImport is a first turn in the application's scope.
+func fixtureImport(n int) store.Commit {
+	c := fixtureTurn(n)
+	c.Touch.Scope = store.ScopeInstance{ID: "app", Tenant: acme, Scope: carrel.ScopeApplication}
+	c.Turns[0].Origin, c.Turns[0].At = carrel.OriginImport, noon.Add(-time.Hour)
+	c.TokenRate = 250
 	return c
 }
 
@@ -136,18 +146,23 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 					Generation: int64(n) + 1,
 					System:     "be brief",
 					Recent:     []carrel.Turn{{N: 1, Messages: fixtureTurn(n).Turns[0].Messages}},
+					LastTurn:   1,
+					Stored:     3,
 				}
 				same("view", must(s.View(t.Context(), k, store.ViewLimit{Messages: 10}))(t), want)
 			}
 			if version >= 2 {
 				wantFixtureSessions(t, s)
 			}
+			if version >= 4 {
+				wantFixtureImport(t, s)
+			}
 			useSessions(t, s)
 			commit(t, s, commitOf(7, 0, "hello", "hi"))
 			if evicted := must(s.CloseScope(t.Context(), "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
 				t.Errorf("closing the request evicted %d histories, want 4", len(evicted))
 			}
-			if now := schemaOf(t, path); now < 3 {
+			if now := schemaOf(t, path); now < 4 {
 				t.Errorf("its schema is still %d", now)
 			}
 		})
@@ -188,6 +203,24 @@ func wantFixtureSessions(t *testing.T, s *sqlite.Store) {
 	}
 	if evicted := must(s.CloseScope(ctx, "ses_open", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 1 {
 		t.Errorf("closing the open session evicted %v", evicted)
+	}
+}
+
+func wantFixtureImport(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	ctx := context.Background()
+	k, handle := keyOf(6)
+	if v := must(s.View(ctx, k, store.ViewLimit{}))(t); v.TokenRate != 250 || v.LastTurn != 1 || v.Stored != 3 {
+		t.Errorf("the imported history is seen as %+v", v)
+	}
+	h := must(s.History(ctx, acme, handle, nil, store.Cutoff{}))(t)
+	if !h.Application {
+		t.Errorf("the imported history is %+v", h)
+	}
+	for _, m := range must(s.Messages(ctx, k, h.Generation, 0, 10))(t) {
+		if m.Origin != carrel.OriginImport || !m.At.Equal(noon.Add(-time.Hour)) {
+			t.Errorf("an imported message is %+v", m)
+		}
 	}
 }
 

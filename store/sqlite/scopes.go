@@ -83,9 +83,14 @@ func touch(ctx context.Context, q *session, op string, t store.Touch) (int64, er
 		return 0, err
 	case now.handle != t.Handle:
 		return 0, fmt.Errorf("handle %s is not this memory key's", t.Handle)
+	case now.expired(t.Cutoff):
+		if now.generation, err = renew(ctx, q, now.generation, t); err != nil {
+			return 0, err
+		}
 	default:
-		_, err = q.exec(ctx, "UPDATE histories SET plugin = ?, last_used_at = max(last_used_at, ?) WHERE generation = ?",
-			t.Plugin, t.At.UnixMicro(), now.generation)
+		_, err = q.exec(ctx, `UPDATE histories SET plugin = ?, last_used_at = max(last_used_at, ?),
+			application = max(application, ?) WHERE generation = ?`,
+			t.Plugin, t.At.UnixMicro(), t.Scope.Scope == carrel.ScopeApplication, now.generation)
 		if err != nil {
 			return 0, err
 		}
@@ -97,6 +102,18 @@ func touch(ctx context.Context, q *session, op string, t store.Touch) (int64, er
 	_, err = q.exec(ctx, "INSERT INTO touchers (generation, key_id, subject) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
 		now.generation, t.By.Key, t.By.Subject)
 	return now.generation, err
+}
+
+// renew ends a history that has expired and begins the next.
+func renew(ctx context.Context, q *session, generation int64, t store.Touch) (int64, error) {
+	h, err := first(ctx, q, scanHistory, selectHistory+"WHERE h.generation = ?", generation)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := evict(ctx, q, h, carrel.ReasonExpired, t.At); err != nil {
+		return 0, err
+	}
+	return create(ctx, q, t)
 }
 
 // requireScope opens a request scope that is not open; any other must be.

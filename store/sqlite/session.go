@@ -98,15 +98,16 @@ func (q *session) one(ctx context.Context, query string, args []any, dest ...any
 // scanner is what sql.Row and sql.Rows have in common.
 type scanner interface{ Scan(dest ...any) error }
 
-// list collects what scan makes of each row.
-func list[T any](ctx context.Context, q *session, scan func(scanner) (T, error), query string, args ...any) (all []T, err error) {
+// each calls visit for every row until it returns false. Rows after that are
+// not read.
+func each(ctx context.Context, q *session, visit func(scanner) (more bool, err error), query string, args ...any) (err error) {
 	stmt, err := q.prepare(ctx, query) //nolint:sqlclosecheck // the session keeps and closes it
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		if e := rows.Close(); err == nil {
@@ -114,13 +115,23 @@ func list[T any](ctx context.Context, q *session, scan func(scanner) (T, error),
 		}
 	}()
 	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, err
+		if more, err := visit(rows); err != nil || !more {
+			return err
 		}
-		all = append(all, v)
 	}
-	return all, rows.Err()
+	return rows.Err()
+}
+
+// list collects what scan makes of each row.
+func list[T any](ctx context.Context, q *session, scan func(scanner) (T, error), query string, args ...any) (all []T, err error) {
+	err = each(ctx, q, func(row scanner) (bool, error) {
+		v, err := scan(row)
+		if err == nil {
+			all = append(all, v)
+		}
+		return true, err
+	}, query, args...)
+	return all, err
 }
 
 // first is list for a query that yields at most one row, or sql.ErrNoRows.

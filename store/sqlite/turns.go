@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/carrelhost/carrel"
-	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -48,114 +46,17 @@ func decodeCalls(b []byte) ([]carrel.ToolCall, error) {
 	return calls, nil
 }
 
-// row is a message ready to be inserted, sharing no memory with the caller's.
-type row struct {
-	role          carrel.Role
-	content, call string
-	toolCalls     []byte
-	size          int64
-}
-
-func rowsOf(messages []carrel.Message) ([]row, error) {
-	rows := make([]row, len(messages))
-	for i, m := range messages {
-		calls, err := encodeCalls(m.ToolCalls)
-		if err != nil {
-			return nil, err
-		}
-		rows[i] = row{role: m.Role, content: m.Content, call: m.ToolCallID, toolCalls: calls, size: m.Size()}
-	}
-	return rows, nil
-}
-
-// Commit implements store.Histories.
-func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
-	const op = "sqlite.Commit"
-	// Encoded here and not in the writer: callers do this in parallel, and the
-	// write may outlast a caller whose context ends.
-	var messages []carrel.Message
-	if len(c.Turns) > 0 {
-		messages = c.Turns[0].Messages
-	}
-	rows, err := rowsOf(messages)
-	if err != nil {
-		return store.Committed{}, classify(op, err)
-	}
-	if c.System != nil {
-		system := *c.System
-		c.System = &system
-	}
-	err = change(ctx, s, op, func(ctx context.Context, q *session) error {
-		now, err := current(ctx, q, c.Touch.Key)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		if now.generation != c.Generation {
-			return carrel.Fail(op, abi.ScopeClosed, "the history that this turn was built upon has ended")
-		}
-		if now.generation == 0 {
-			now.nextSeq = 1
-			if now.generation, err = touch(ctx, q, op, c.Touch); err != nil {
-				return err
-			}
-		}
-		if c.System != nil {
-			if err := setSystem(ctx, q, now.generation, *c.System, c.At); err != nil {
-				return err
-			}
-		}
-		return appendTurn(ctx, q, now, rows, c.At)
-	})
-	return store.Committed{}, err
-}
-
-func setSystem(ctx context.Context, q *session, generation int64, text string, at time.Time) error {
-	var kept any // an empty one is none
-	count := 0
-	if text != "" {
-		kept, count = []byte(text), 1
-	}
-	_, err := q.exec(ctx, `UPDATE histories SET
-		messages = messages - (system IS NOT NULL) + ?,
-		bytes = bytes - coalesce(length(system), 0) + ?,
-		system = ?, system_at = ? WHERE generation = ?`,
-		count, len(text), kept, at.UnixMicro(), generation)
-	return err
-}
-
-func appendTurn(ctx context.Context, q *session, now state, rows []row, at time.Time) error {
-	size := int64(0)
-	turn := now.turns
-	if len(rows) > 0 {
-		turn++
-	}
-	for i, m := range rows {
-		// An empty slice may arrive as NULL, and neither column has NULLs.
-		_, err := q.exec(ctx, `INSERT INTO messages (generation, seq, turn, role, content, tool_calls, tool_call_id, at)
-			VALUES (?, ?, ?, ?, CAST(? AS BLOB), ?, CAST(? AS BLOB), ?)`,
-			now.generation, now.nextSeq+int64(i), turn, m.role, m.content, m.toolCalls, m.call, at.UnixMicro())
-		if err != nil {
-			return err
-		}
-		size += m.size
-	}
-	_, err := q.exec(ctx, `UPDATE histories SET next_seq = next_seq + ?1, messages = messages + ?1, last_turn = ?2,
-		bytes = bytes + ?3, last_used_at = max(last_used_at, ?4) WHERE generation = ?5`,
-		len(rows), turn, size, at.UnixMicro(), now.generation)
-	return err
-}
-
 // The primary key is the order in both directions, so that LIMIT stops the
 // scan and nothing is sorted.
 const (
-	selectMessage  = "SELECT seq, turn, role, content, tool_calls, tool_call_id, at FROM messages "
+	selectMessage  = "SELECT seq, turn, role, content, tool_calls, tool_call_id, at, origin FROM messages "
 	newestMessages = selectMessage + "WHERE generation = ? ORDER BY seq DESC LIMIT ?"
 	laterMessages  = selectMessage + "WHERE generation = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
 
 func scanMessage(row scanner) (m store.StoredMessage, err error) {
 	var content, calls, call []byte
-	if err := row.Scan(&m.Seq, &m.Turn, &m.Role, &content, &calls, &call, instant{&m.At}); err != nil {
+	if err := row.Scan(&m.Seq, &m.Turn, &m.Role, &content, &calls, &call, instant{&m.At}, &m.Origin); err != nil {
 		return m, err
 	}
 	m.Content, m.ToolCallID = string(content), string(call)
@@ -163,20 +64,21 @@ func scanMessage(row scanner) (m store.StoredMessage, err error) {
 	return m, err
 }
 
+const viewed = `SELECT h.generation, coalesce(h.system, x''), h.last_turn, h.messages - (h.system IS NOT NULL), h.token_rate
+	FROM live h ` + whereKey + unexpired
+
 // View implements store.Histories.
 func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLimit) (store.View, error) {
 	return snapshot(ctx, s, "sqlite.View", func(ctx context.Context, q *session) (v store.View, err error) {
-		err = q.one(ctx, "SELECT h.generation, coalesce(h.system, x'') FROM live h "+whereKey, keyArgs(k), &v.Generation, &v.System)
+		err = q.one(ctx, viewed, append(keyArgs(k), expiry(limit.Cutoff)),
+			&v.Generation, &v.System, &v.LastTurn, &v.Stored, &v.TokenRate)
 		if errors.Is(err, sql.ErrNoRows) {
 			return v, nil
 		}
 		if err != nil || limit.Messages <= 0 {
 			return v, err
 		}
-		newest, err := list(ctx, q, scanMessage, newestMessages, v.Generation, limit.Messages)
-		if err != nil {
-			return v, err
-		}
+		newest, err := newestWithin(ctx, q, v.Generation, limit)
 		for _, m := range slices.Backward(newest) {
 			if n := len(v.Recent); n == 0 || v.Recent[n-1].N != m.Turn {
 				v.Recent = append(v.Recent, carrel.Turn{N: m.Turn})
@@ -184,8 +86,24 @@ func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLi
 			last := &v.Recent[len(v.Recent)-1]
 			last.Messages = append(last.Messages, m.Message)
 		}
-		return v, nil
+		return v, err
 	})
+}
+
+// newestWithin returns the newest messages, the newest first, up to the one
+// that exceeds a limit on bytes.
+func newestWithin(ctx context.Context, q *session, generation int64, limit store.ViewLimit) (newest []store.StoredMessage, err error) {
+	size := int64(0)
+	err = each(ctx, q, func(row scanner) (bool, error) {
+		m, err := scanMessage(row)
+		if err != nil {
+			return false, err
+		}
+		newest = append(newest, m)
+		size += m.Size()
+		return limit.Bytes <= 0 || size <= limit.Bytes, nil
+	}, newestMessages, generation, limit.Messages)
+	return newest, err
 }
 
 // Messages implements store.Histories.
@@ -205,4 +123,91 @@ func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, af
 		rest, err := list(ctx, q, scanMessage, laterMessages, generation, max(after, 0), atMost(limit-len(before)))
 		return append(before, rest...), err
 	})
+}
+
+// DeleteTurn implements store.Histories.
+func (s *Store) DeleteTurn(ctx context.Context, k carrel.MemoryKey, generation, turn int64) error {
+	const op = "sqlite.DeleteTurn"
+	return change(ctx, s, op, func(ctx context.Context, q *session) error {
+		now, err := current(ctx, q, k)
+		if err != nil {
+			return missing(op, err)
+		}
+		if now.generation != generation {
+			return carrel.FailNotFound(op)
+		}
+		begin, err := turnStart(ctx, q, now, turn)
+		if err != nil {
+			return err
+		}
+		doomed := span{first: begin}
+		err = each(ctx, q, func(row scanner) (bool, error) {
+			m, err := scanWeight(row)
+			if err != nil || m.turn != turn {
+				return false, err
+			}
+			doomed.add(m)
+			return true, nil
+		}, weights, generation, begin)
+		if err != nil {
+			return err
+		}
+		if doomed.messages == 0 {
+			return carrel.FailNotFound(op)
+		}
+		if err := now.drop(ctx, q, doomed); err != nil {
+			return err
+		}
+		_, err = q.exec(ctx, "UPDATE histories SET messages = ?, bytes = ? WHERE generation = ?", now.messages, now.bytes, generation)
+		return err
+	})
+}
+
+// turnStart returns the least seq from which no turn is before the given one.
+// Turns rise with seqs, so it halves: no index has turns, and a long history
+// is not walked while other writes wait.
+func turnStart(ctx context.Context, q *session, now state, turn int64) (int64, error) {
+	low, high := int64(1), now.nextSeq
+	for low < high {
+		middle := low + (high-low)/2
+		var seq, there int64
+		err := q.one(ctx, "SELECT seq, turn FROM messages WHERE generation = ? AND seq >= ? ORDER BY seq LIMIT 1",
+			[]any{now.generation, middle}, &seq, &there)
+		switch {
+		case errors.Is(err, sql.ErrNoRows), err == nil && there >= turn:
+			high = middle
+		case err != nil:
+			return 0, err
+		default:
+			low = seq + 1
+		}
+	}
+	return low, nil
+}
+
+// weights picks what is needed to count messages that are to be deleted,
+// without their contents: those from a seq on, the oldest first.
+const weights = `SELECT seq, turn, length(content) + length(tool_call_id), tool_calls FROM messages
+	WHERE generation = ? AND seq >= ? ORDER BY seq`
+
+// weight is a message as limits count it.
+type weight struct{ seq, turn, bytes int64 }
+
+func scanWeight(row scanner) (m weight, err error) {
+	var encoded []byte
+	if err := row.Scan(&m.seq, &m.turn, &m.bytes, &encoded); err != nil {
+		return m, err
+	}
+	calls, err := decodeCalls(encoded)
+	m.bytes += carrel.Message{ToolCalls: calls}.Size()
+	return m, err
+}
+
+// span is messages that lie together.
+type span struct{ first, last, messages, bytes int64 }
+
+func (s *span) add(m weight) {
+	s.last = m.seq
+	s.messages++
+	s.bytes += m.bytes
 }

@@ -50,7 +50,9 @@ func turnsViewed(t *testing.T, s store.Store) {
 		{"less than none", -1, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			wantSame(t, "view", must(s.View(ctx, k, store.ViewLimit{Messages: c.limit}))(t), store.View{Generation: generation, Recent: c.want})
+			wantSame(t, "view", must(s.View(ctx, k, store.ViewLimit{Messages: c.limit}))(t), store.View{
+				Generation: generation, Recent: c.want, LastTurn: 3, Stored: 8,
+			})
 		})
 	}
 }
