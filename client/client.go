@@ -33,7 +33,7 @@ type Client struct {
 // maxAnswer bounds what the client reads of one answer.
 const maxAnswer = 64 << 20
 
-// do sends one request. in is the body: nil, []byte, or what is sent as JSON.
+// do sends one request. in is the body: nil, []byte, streamed, or what is sent as JSON.
 // out, if not nil, receives the answer: *[]byte as it is, else decoded JSON.
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, in, out any) error {
 	resp, err := c.send(ctx, method, path, header, in)
@@ -60,6 +60,9 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Base, "/")+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("carrel client: %w", err)
+	}
+	if s, ok := in.(streamed); ok && s.size > 0 {
+		req.ContentLength = s.size
 	}
 	for name, values := range header {
 		req.Header[name] = values
@@ -109,6 +112,8 @@ func encode(in any) (body io.Reader, kind string, err error) {
 		return nil, "", nil
 	case []byte:
 		return bytes.NewReader(in), "application/octet-stream", nil
+	case streamed:
+		return io.NopCloser(in.Reader), "application/octet-stream", nil
 	}
 	b, err := json.Marshal(in)
 	if err != nil {

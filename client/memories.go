@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 )
 
 // MemoryFilter picks histories.
@@ -33,6 +35,20 @@ func (c *Client) Messages(ctx context.Context, key string, o ListOptions) (Page[
 	return out, err
 }
 
+// Window reads what the next call of a method of the history's plugin, such as
+// com.acme.MyChat.chat, would send of the history.
+func (c *Client) Window(ctx context.Context, key, method string) ([]Message, error) {
+	var out Page[Message]
+	q := url.Values{"view": {"window"}, "method": {method}}
+	err := c.do(ctx, http.MethodGet, withQuery(memoryPath(key)+"/messages", q), nil, nil, &out)
+	return out.Data, err
+}
+
+// DeleteTurn deletes one turn of a history, which stays.
+func (c *Client) DeleteTurn(ctx context.Context, key string, turn int64) error {
+	return c.do(ctx, http.MethodDelete, memoryPath(key)+"/turns/"+strconv.FormatInt(turn, 10), nil, nil, nil)
+}
+
 // DeleteMemory ends a history.
 func (c *Client) DeleteMemory(ctx context.Context, key string) (Ended, error) {
 	var out Ended
@@ -41,3 +57,22 @@ func (c *Client) DeleteMemory(ctx context.Context, key string) (Ended, error) {
 }
 
 func memoryPath(key string) string { return "/api/v1/memories/" + url.PathEscape(key) }
+
+// EraseSubject ends every history that an end user's calls touched.
+func (c *Client) EraseSubject(ctx context.Context, subject string) (Ended, error) {
+	var out Ended
+	err := c.do(ctx, http.MethodPost, "/api/v1/subjects/erase", nil, Erase{subject}, &out)
+	return out, err
+}
+
+// Evictions lists the records of histories that ended at or after since (zero
+// = all that are kept), the oldest first.
+func (c *Client) Evictions(ctx context.Context, since time.Time, o ListOptions) (Page[EvictionRecord], error) {
+	q := o.query()
+	if !since.IsZero() {
+		q.Set("since", since.Format(time.RFC3339Nano))
+	}
+	var out Page[EvictionRecord]
+	err := c.do(ctx, http.MethodGet, withQuery("/api/v1/evictions", q), nil, nil, &out)
+	return out, err
+}

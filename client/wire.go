@@ -22,7 +22,8 @@ type Invocation struct {
 	Model           string    `json:"model,omitempty"`
 	FinishReason    string    `json:"finishReason,omitempty"`
 	Usage           Usage     `json:"usage"`
-	Evicted         []Evicted `json:"evicted"` // histories that ended with the request
+	Trimmed         int64     `json:"trimmed,omitempty"` // messages deleted because the history is at its limit
+	Evicted         []Evicted `json:"evicted"`           // histories that ended with the request
 	EvictionPending bool      `json:"evictionPending,omitempty"`
 }
 
@@ -140,6 +141,25 @@ type Message struct {
 	ToolCalls  []carrel.ToolCall `json:"toolCalls,omitempty"`
 	ToolCallID string            `json:"toolCallId,omitempty"`
 	At         time.Time         `json:"at"`
+	Origin     string            `json:"origin,omitempty"` // of its turn: plugin, import, or "" if a model answered
+}
+
+// Erase asks for an end of all that an end user's calls touched.
+type Erase struct {
+	Subject string `json:"subject"`
+}
+
+// EvictionRecord is what remains of a history that ended.
+type EvictionRecord struct {
+	Key      string    `json:"key"` // as in lists of memories
+	Plugin   string    `json:"plugin"`
+	MemoryID string    `json:"memoryId,omitempty"` // not of what was erased
+	Scope    string    `json:"scope,omitempty"`    // of the scope instance that closed, if one did
+	Instance string    `json:"instance,omitempty"` // likewise
+	Reason   string    `json:"reason"`
+	Messages int64     `json:"messages"` // the system message counts
+	Bytes    int64     `json:"bytes"`
+	At       time.Time `json:"at"`
 }
 
 // Tenant is a tenant of the host.

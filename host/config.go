@@ -189,6 +189,9 @@ func (c Config) Validate() error {
 	if c.Limits.BodyBytes < c.Limits.ModuleBytes {
 		fault("limits.bodyBytes", "it must be at least limits.moduleBytes (%d), or no upload fits", c.Limits.ModuleBytes)
 	}
+	if c.Limits.BodyBytes < c.Limits.ImportBytes {
+		fault("limits.bodyBytes", "it must be at least limits.importBytes (%d), or no import fits", c.Limits.ImportBytes)
+	}
 	if c.Limits.EventBytesTotal < c.Limits.EventBytes {
 		fault("limits.eventBytesTotal", "it must be at least limits.eventBytes (%d), or that cannot be had", c.Limits.EventBytes)
 	}

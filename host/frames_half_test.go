@@ -90,7 +90,7 @@ func TestAFrameHasToArriveWholeInTime(t *testing.T) {
 
 func TestFramesTakeRoomOfTheBodies(t *testing.T) {
 	cfg := testenv.Config()
-	cfg.Limits.ModuleBytes, cfg.Limits.BodyBytes = 64<<10, 64<<10
+	cfg.Limits.ModuleBytes, cfg.Limits.ImportBytes, cfg.Limits.BodyBytes = 64<<10, 64<<10, 64<<10
 	cfg.Limits.BodyTimeout, cfg.Limits.WriteTimeout = 200*time.Millisecond, 100*time.Millisecond
 	env := testenv.New(t, cfg)
 	acme := env.Tenant("acme")

@@ -203,7 +203,7 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error) {
 	l := h.cfg.Limits
 	return httpapi.New(httpapi.Config{
-		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Grants: h.store, PluginLog: h.lines,
+		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Evictions: h.store, Grants: h.store, PluginLog: h.lines,
 		Tenants: h.tenants, Admin: h.admin, Ready: h.health.ready, Version: ver, Log: h.log,
 		Limits: httpapi.Limits{
 			RequestBytes: l.RequestBytes, ModuleBytes: l.ModuleBytes, BodyTimeout: l.BodyTimeout,
@@ -213,6 +213,7 @@ func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error
 			WebSockets: l.WebSockets, FrameBytes: l.FrameBytes, FramesPerSecond: l.FramesPerSecond,
 			SocketInvocations: l.SocketInvocations, SocketIdle: l.SocketIdle,
 			SocketTickets: l.SocketTickets, TicketTTL: l.TicketTTL,
+			ImportBytes: l.ImportBytes, MessagesPerHistory: l.MessagesPerHistory,
 		},
 		Module: h.moduleLimits(), Loopback: isLoopback(on), AllowedHosts: h.cfg.AllowedHosts, AllowedOrigins: h.cfg.AllowedOrigins,
 	})

@@ -31,6 +31,7 @@ import (
 type Limits struct {
 	RequestBytes int64         // of a JSON body
 	ModuleBytes  int64         // of an upload
+	ImportBytes  int64         // of an imported history
 	BodyTimeout  time.Duration // for a body to arrive
 	BodyBytes    int64         // of all bodies that are being handled
 	Uploads      int           // that are admitted at once
@@ -48,10 +49,13 @@ type Limits struct {
 	SocketIdle        time.Duration // without a word from the client
 	SocketTickets     int           // that nobody has used yet, of one tenant
 	TicketTTL         time.Duration // of a ticket
+
+	MessagesPerHistory int64 // of one that is imported
 }
 
 func (l Limits) valid() bool {
-	return l.RequestBytes > 0 && l.ModuleBytes > 0 && l.BodyTimeout > 0 && l.BodyBytes >= l.ModuleBytes && l.Uploads > 0 && l.WriteTimeout > 0 &&
+	return l.RequestBytes > 0 && l.ModuleBytes > 0 && l.BodyTimeout > 0 && l.BodyBytes >= l.ModuleBytes &&
+		l.ImportBytes > 0 && l.BodyBytes >= l.ImportBytes && l.MessagesPerHistory > 0 && l.Uploads > 0 && l.WriteTimeout > 0 &&
 		l.EventBytes > 0 && l.EventBytesTotal >= l.EventBytes && l.EventBuffers > 0 && l.EventsKept > 0 &&
 		l.WebSockets > 0 && l.FrameBytes > 0 && l.FramesPerSecond > 0 && l.SocketInvocations > 0 && l.SocketIdle > 0 &&
 		l.SocketTickets > 0 && l.TicketTTL > 0
@@ -63,6 +67,7 @@ type Config struct {
 	Catalog   *plugins.Catalog
 	Scopes    *scope.Registry
 	Histories store.Histories
+	Evictions store.Evictions
 	Grants    store.Grants
 	PluginLog *plugins.Log
 	Tenants   *tenant.Directory
@@ -103,7 +108,7 @@ type API struct {
 // New returns the edge of a host.
 func New(cfg Config) (*API, error) {
 	var errs []error
-	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.Scopes == nil || cfg.Histories == nil ||
+	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.Scopes == nil || cfg.Histories == nil || cfg.Evictions == nil ||
 		cfg.Grants == nil || cfg.PluginLog == nil || cfg.Tenants == nil || cfg.Ready == nil || cfg.Log == nil {
 		errs = append(errs, errors.New("httpapi: Config lacks a required field"))
 	}
@@ -222,6 +227,11 @@ func (a *API) router(admin bool) *echo.Echo {
 	v1.GET("/memories", a.listMemories, using...)
 	v1.GET("/memories/:key/messages", a.listMessages, using...)
 	v1.DELETE("/memories/:key", a.deleteMemory, using...)
+	v1.DELETE("/memories/:key/turns/:turn", a.deleteTurn, using...)
+	v1.GET("/memories/:key/export", a.exportMemory, using...)
+	v1.POST("/memories/import", a.importMemory, owned...)
+	v1.POST("/subjects/erase", a.eraseSubject, owned...)
+	v1.GET("/evictions", a.listEvictions, using...)
 	if admin {
 		a.routeAdmin(e)
 	}

@@ -112,6 +112,7 @@ func invocationOf(result invoke.Result, closed scope.Closed) client.Invocation {
 			InputTokens: result.Usage.InputTokens, OutputTokens: result.Usage.OutputTokens,
 			GuestMicros: result.Usage.Guest.Microseconds(),
 		},
+		Trimmed: result.Trimmed,
 		Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,
 	}
 }

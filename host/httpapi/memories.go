@@ -81,13 +81,19 @@ func (a *API) history(c echo.Context) (store.History, error) {
 }
 
 func (a *API) listMessages(c echo.Context) error {
-	q, err := query(c, "limit", "after")
+	q, err := query(c, "view", "method", "limit", "after")
 	if err != nil {
 		return err
 	}
 	h, err := a.history(c)
 	if err != nil {
 		return err
+	}
+	if _, given := q["view"]; given {
+		return a.window(c, h, q)
+	}
+	if _, given := q["method"]; given {
+		return carrel.Fail("httpapi.memories", abi.BadRequest, "method goes with view=window")
 	}
 	limit, at, err := page(q)
 	if err != nil {
@@ -106,22 +112,39 @@ func (a *API) listMessages(c echo.Context) error {
 	}))
 }
 
+// window answers with what the next call of a method would send. It is one
+// page, as it is one read.
+func (a *API) window(c echo.Context, h store.History, q map[string]string) error {
+	const op = "httpapi.memories"
+	if q["view"] != "window" {
+		return carrel.Fail(op, abi.BadRequest, "view is window, or left out")
+	}
+	for _, name := range []string{"limit", "after"} {
+		if _, given := q[name]; given {
+			return carrel.Fail(op, abi.BadRequest, "a window has no pages; leave "+name+" out")
+		}
+	}
+	at, err := carrel.ParseAddress(string(h.Plugin) + "/" + q["method"])
+	if err != nil {
+		return carrel.Fail(op, abi.BadRequest, "view=window needs method=Service.method, such as com.acme.MyChat.chat")
+	}
+	rows, err := a.cfg.Invoker.Window(c.Request().Context(), caller(c), h, at.Plugin, at.Service, at.Method)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, pageOf(rows, len(rows), messageOf, nil))
+}
+
 func messageOf(m store.StoredMessage) client.Message {
 	return client.Message{
 		Seq: m.Seq, Turn: m.Turn, Role: string(m.Role), Content: m.Content,
-		ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At,
+		ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At, Origin: string(m.Origin),
 	}
 }
 
 // deleteMemory ends a history at once, whatever runs on it.
 func (a *API) deleteMemory(c echo.Context) error {
-	if caller(c).Role == carrel.RoleViewer {
-		return carrel.Fail("httpapi.memories", abi.Forbidden, "this API key's role only reads; use one of role caller or owner")
-	}
-	if _, err := query(c); err != nil {
-		return err
-	}
-	h, err := a.history(c)
+	h, err := a.endable(c)
 	if err != nil {
 		return err
 	}
@@ -130,4 +153,33 @@ func (a *API) deleteMemory(c echo.Context) error {
 		return err
 	}
 	return c.JSON(http.StatusOK, client.Ended{Evicted: evictedOf([]carrel.Eviction{e})})
+}
+
+// endable finds the history that a route names, if the caller may end what is
+// in it.
+func (a *API) endable(c echo.Context) (store.History, error) {
+	if caller(c).Role == carrel.RoleViewer {
+		return store.History{}, carrel.Fail("httpapi.memories", abi.Forbidden, "this API key's role only reads; use one of role caller or owner")
+	}
+	if _, err := query(c); err != nil {
+		return store.History{}, err
+	}
+	return a.history(c)
+}
+
+// deleteTurn deletes one turn, whatever runs on the history. The system
+// message is no turn.
+func (a *API) deleteTurn(c echo.Context) error {
+	h, err := a.endable(c)
+	if err != nil {
+		return err
+	}
+	turn, err := strconv.ParseInt(param(c, "turn"), 10, 64)
+	if err != nil || turn < 1 {
+		return carrel.FailNotFound("httpapi.memories")
+	}
+	if err := a.cfg.Scopes.DeleteTurn(c.Request().Context(), h, turn); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
 }

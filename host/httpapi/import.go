@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/invoke"
+)
+
+// importMemory makes a history of an exported one. The query can give it to
+// another plugin, or another memory id.
+func (a *API) importMemory(c echo.Context) error {
+	q, err := query(c, "plugin", "memoryId")
+	if err != nil {
+		return err
+	}
+	if err := wantType(c, client.HistoryType); err != nil {
+		return err
+	}
+	l := a.cfg.Limits
+	body, err := a.readBody(c, l.ImportBytes, "importBytes")
+	if err != nil {
+		return err
+	}
+	read, err := readHistory(body, l.MessagesPerHistory)
+	if err != nil {
+		return err
+	}
+	in := invoke.Import{
+		Request: carrel.RequestID(requestID(c)), Caller: caller(c), System: read.system, Turns: read.turns,
+		Kind: carrel.KeyKind(read.head.Kind), Owner: carrel.Owner(read.head.Owner),
+	}
+	if in.Plugin, err = carrel.ParsePluginName(given(q, "plugin", read.head.Plugin)); err != nil {
+		return err
+	}
+	if in.ID, err = carrel.ParseMemoryID(given(q, "memoryId", read.head.MemoryID)); err != nil {
+		return err
+	}
+	if in.Kind == carrel.KindRequest || in.Kind == carrel.KindSession {
+		if _, named := q["memoryId"]; !named {
+			return badLine(1, "/kind", "a "+read.head.Kind+"'s own memory id ends with it, and no later call has it; name another with ?memoryId=")
+		}
+		in.Kind = carrel.KindExplicit
+	}
+	h, err := a.cfg.Invoker.Import(c.Request().Context(), in)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusCreated, memoryOf(h))
+}
+
+// given returns a query parameter, if only an empty one, or else otherwise.
+func given(q map[string]string, name, otherwise string) string {
+	if v, ok := q[name]; ok {
+		return v
+	}
+	return otherwise
+}
+
+// checkHead judges the first line of an import, but for its names.
+func checkHead(h client.HistoryHead) error {
+	switch carrel.KeyKind(h.Kind) {
+	case carrel.KindExplicit, carrel.KindRequest, carrel.KindSession, carrel.KindPlugin:
+	default:
+		return badLine(1, "/kind", "it is explicit, request, session or plugin")
+	}
+	if h.Format != client.HistoryFormat {
+		return badLine(1, "/format", "this host reads `"+client.HistoryFormat+"` and no other format")
+	}
+	if h.Owner == "" {
+		return nil
+	}
+	who, id, _ := strings.Cut(h.Owner, ":")
+	if _, err := carrel.ParseSubject(id); err != nil || who != "subject" && who != "key" || h.Kind != string(carrel.KindPlugin) {
+		return badLine(1, "/owner", "a history of the kind plugin has an owner, `subject:` or `key:` and an id, as its export says")
+	}
+	return nil
+}
+
+// badLine is invalid_params for one line of an import; pointer is into it.
+func badLine(line int, pointer, message string) error {
+	return &carrel.Error{
+		Op: "httpapi.import", Code: abi.InvalidParams, Msg: inLine(line) + message,
+		Faults: []carrel.Fault{{Pointer: pointer, Message: message}},
+	}
+}
