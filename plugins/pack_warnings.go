@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/host/prompt"
 )
 
 // Warnings says what a plugin's author will hardly have meant, although a host
-// takes it: a template that uses a param which a call may leave out, and a
+// takes it: a template that uses a param which a call may leave out, example
+// turns that look like templates or that the window never holds all of, and a
 // chat method without a system message where others have one. The manifest is
 // one that ParseManifest returned; the caller owns the result.
 func Warnings(m abi.Manifest) []string {
@@ -34,6 +37,7 @@ func Warnings(m abi.Manifest) []string {
 				with = true
 			}
 			out = append(out, optionalUses(name, system+method.UserMessage, method.Params)...)
+			out = append(out, doubtfulSeeds(name, system, method)...)
 		}
 	}
 	if with {
@@ -65,6 +69,31 @@ func optionalUses(method, text string, params []byte) []string {
 		}
 		seen = append(seen, name)
 		out = append(out, fmt.Sprintf("a template of %s uses {{%s}}, which is an optional param: a call without it fails", method, path))
+	}
+	return out
+}
+
+// doubtfulSeeds warns of example turns that use params, which are none of
+// their business, and of more than the smallest first call has room for.
+func doubtfulSeeds(name, system string, method abi.Method) []string {
+	var out []string
+	var turns []carrel.Turn
+	for i, messages := range memory.Seeds(method.Seed) {
+		turns = append(turns, carrel.Turn{N: int64(i) + 1, Messages: messages})
+		for _, m := range messages {
+			if t, err := prompt.Parse(m.Content); err == nil && len(t.Paths()) > 0 {
+				out = append(out, fmt.Sprintf("example turn %d of %s uses {{%s}}, but examples are no templates: it is sent as it is",
+					i+1, name, t.Paths()[0]))
+			}
+		}
+	}
+	sent, err := memory.NewWindow(*method.Window, 0, 0).Send(system, turns, []carrel.Message{{Role: carrel.RoleUser}})
+	if err != nil {
+		return append(out, fmt.Sprintf("the window of %s has no room for its system message", name))
+	}
+	held := (len(sent) - 1) / 2 // the current message, perhaps the system's, and pairs
+	if held < len(turns) {
+		out = append(out, fmt.Sprintf("the window of %s has room for %d of its %d example turns", name, held, len(turns)))
 	}
 	return out
 }

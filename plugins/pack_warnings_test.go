@@ -28,6 +28,21 @@ func TestWarnings(t *testing.T) {
 			"services: [{name: A, systemMessage: s}, {name: B}]",
 			[]string{"B.chat has no system message, unlike other methods"},
 		},
+		"examples that fit": {
+			"services: [{name: A, systemMessage: s, methods: [{name: m, window: {max: 4}, seed: [{user: u, assistant: a}]}]}]", nil,
+		},
+		"an example that looks like a template": {
+			"services: [{name: A, methods: [{name: m, seed: [{user: u, assistant: '{{msg}} {{x}}'}]}]}]",
+			[]string{"example turn 1 of A.m uses {{msg}}, but examples are no templates: it is sent as it is"},
+		},
+		"more examples than the window holds": {
+			"services: [{name: A, systemMessage: s, methods: [{name: m, window: {max: 5}, seed: [{user: u, assistant: a}, {user: u, assistant: a}]}]}]",
+			[]string{"the window of A.m has room for 1 of its 2 example turns"},
+		},
+		"a system message that is larger than the window of tokens": {
+			"services: [{name: A, systemMessage: " + strings.Repeat("s", 100) + ", methods: [{name: m, window: {type: tokens, max: 20}}]}]",
+			[]string{"the window of A.m has no room for its system message"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := plugins.Warnings(packed(t, "a.yaml", tc.src)); !slices.Equal(got, tc.want) {

@@ -28,6 +28,7 @@ func currentManifest(raw []byte) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read stored manifest: %w", err)
 		}
+		t = t.Clone() // looking ahead voids it
 		if namesMethodSeed(d) && d.PeekKind() == '0' {
 			t = jsontext.String("randomSeed")
 		}

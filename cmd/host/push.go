@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/internal/scaffold"
+	"github.com/carrelhost/carrel/plugins"
 )
 
 func newPushCommand(e env) *cobra.Command {
@@ -35,6 +37,13 @@ func newPushCommand(e env) *cobra.Command {
 			up, err := cl.Upload(c.Context(), wasm, opts)
 			if err != nil {
 				return err
+			}
+			var report plugins.Report
+			if err := json.Unmarshal(up.Version.Report, &report); err != nil {
+				return fmt.Errorf("read the version's report: %w", err)
+			}
+			for _, note := range report.Notes {
+				fmt.Fprintln(e.stderr, "note:", note)
 			}
 			return o.result(up, func(w io.Writer) { printUploaded(w, up) })
 		},
