@@ -31,9 +31,9 @@ func (r *Registry) Erase(ctx context.Context, t carrel.TenantID, s carrel.Subjec
 	// be over, does no harm for a session that is not there.
 	evicted, err := r.cfg.Store.EraseSubject(ctx, t, s, r.cfg.Now())
 	r.tellEvicted("", evicted)
+	r.tellErased(t, s) // also where nobody knows whether it was done
 	if err != nil {
 		return nil, fmt.Errorf("erase subject: %w", err)
 	}
-	r.tellErased(t, s)
 	return evicted, nil
 }

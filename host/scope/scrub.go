@@ -72,9 +72,9 @@ func (r *Registry) scrubIfOld(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// A clock that was set back must not put it off for longer than that.
-	if wait := min(last.At.Add(r.cfg.ScrubEvery).Sub(r.cfg.Now()), r.cfg.ScrubEvery); !last.At.IsZero() && wait > 0 {
-		return wait, nil
+	// One in the future says that the clock was set back, and nothing else.
+	if age := r.cfg.Now().Sub(last.At); !last.At.IsZero() && age >= 0 && age < r.cfg.ScrubEvery {
+		return r.cfg.ScrubEvery - age, nil
 	}
 	if _, err := r.Scrub(ctx); err != nil {
 		return 0, err
