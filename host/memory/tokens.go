@@ -30,10 +30,12 @@ const (
 	minMeasured = 256
 )
 
-// Tokens estimates the tokens of a message, at a rate of tokens per 1,000
-// bytes; 0 or less is DefaultTokenRate.
+// Tokens estimates the tokens of a message: of its content and its tool calls
+// at a rate of tokens per 1,000 bytes, where 0 is DefaultTokenRate, and some
+// that every message has. A rate that TokenRate does not return counts as the
+// nearest that it does.
 func Tokens(m carrel.Message, rate int) int64 {
-	return messageTokens + scale(m.Size(), int64(rateOr(rate)), bytesPerRate)
+	return messageTokens + scale(m.Size(), sane(rate), bytesPerRate)
 }
 
 // TokenRate returns the tokens per 1,000 bytes that a provider counted in what
@@ -49,19 +51,20 @@ func TokenRate(sent []carrel.Message, usage carrel.Usage) int {
 		return 0
 	}
 	counted := max(0, usage.InputTokens-messageTokens*int64(len(sent)))
-	return int(min(max(scale(counted, bytesPerRate, int(size)), MinTokenRate), maxTokenRate))
+	return int(sane(max(1, scale(counted, bytesPerRate, size))))
 }
 
-func rateOr(rate int) int {
-	if rate <= 0 {
+// sane returns a rate, or the nearest one that can be meant.
+func sane[N int | int64](rate N) int64 {
+	if rate == 0 {
 		return DefaultTokenRate
 	}
-	return rate
+	return int64(min(max(rate, MinTokenRate), maxTokenRate))
 }
 
 // scale returns n·by/per, rounded up; the most that there is if it is more.
 // None of them may be negative.
-func scale(n, by int64, per int) int64 {
+func scale(n, by, per int64) int64 {
 	high, low := bits.Mul64(uint64(n), uint64(by))
 	low, carry := bits.Add64(low, uint64(per)-1, 0)
 	if high += carry; high >= uint64(per) {

@@ -1,15 +1,15 @@
 package memory_test
 
 import (
-	"fmt"
-	"reflect"
-	"slices"
+	"errors"
+	"math"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/memory"
 )
 
@@ -158,81 +158,101 @@ func TestWindowSharesNoMemoryWithTheCurrentTurn(t *testing.T) {
 	}
 }
 
-// aTurn draws a whole turn, with up to three rounds of tool calls.
-func aTurn(t *rapid.T, n int64) carrel.Turn {
-	text := fmt.Sprintf("U%d", n)
-	for i := range rapid.IntRange(0, 3).Draw(t, "rounds") {
-		text += fmt.Sprintf(" AT%d.%d", n, i)
-		for j := range rapid.IntRange(1, 2).Draw(t, "calls") {
-			text += fmt.Sprintf(" T%d.%d.%d", n, i, j)
-		}
+func TestWindowsOfTokensAndBytes(t *testing.T) {
+	plain := turns(1, "U1 A1", "U2 A2") // 5 tokens and 2 bytes a message, at the default rate
+	for name, tc := range map[string]struct {
+		window  memory.Window
+		system  string
+		recent  []carrel.Turn
+		current string
+		want    string // "": it does not fit
+	}{
+		"tokens that hold everything exactly":                  {memory.Window{Tokens: 30}, "S", plain, "U3", "S U1 A1 U2 A2 U3"},
+		"a token too few drops a whole turn":                   {memory.Window{Tokens: 29}, "S", plain, "U3", "S U2 A2 U3"},
+		"without a system message there is room for five more": {memory.Window{Tokens: 25}, "", plain, "U3", "U1 A1 U2 A2 U3"},
+		"system and current alone that fit exactly":            {memory.Window{Tokens: 10}, "S", plain, "U3", "S U3"},
+		"system and current alone that do not fit":             {memory.Window{Tokens: 9}, "S", plain, "U3", ""},
+		"a running turn that outgrows its tokens":              {memory.Window{Tokens: 20}, "", plain, "U AT1 T1 AT2 T2", ""},
+		"a rate that was measured counts":                      {memory.Window{Tokens: 30, TokenRate: 1000}, "S", plain, "U3", "S U2 A2 U3"},
+		"the first turn that does not fit ends it": {
+			memory.Window{Tokens: 30}, "", turns(1, "U1 A1", "U"+strings.Repeat("2", 99)+" A2", "U3 A3"), "U4", "U3 A3 U4",
+		},
+		"tool calls count, their arguments too": {memory.Window{Tokens: 40}, "", turns(1, "U1 AT1 T1 A1"), "U2", "U1 AT1 T1 A1 U2"},
+		"bytes that hold everything exactly":    {memory.Window{Messages: 20, Bytes: 8}, "S", plain, "U3", "S U1 A1 U2 A2 U3"},
+		"a byte too few drops a whole turn":     {memory.Window{Messages: 20, Bytes: 7}, "S", plain, "U3", "S U2 A2 U3"},
+		"bytes too few for a turn":              {memory.Window{Messages: 20, Bytes: 1}, "S", plain, "U3", "S U3"},
+		"the first turn that has too many bytes ends it": {
+			memory.Window{Bytes: 10}, "", turns(1, "U1 A1", "U222222222 A2", "U3 A3"), "U4", "U3 A3 U4",
+		},
+		"the narrowest bound counts":         {memory.Window{Messages: 20, Tokens: 29, Bytes: 1 << 20}, "S", plain, "U3", "S U2 A2 U3"},
+		"a window without bounds sends all":  {memory.Window{}, "S", plain, "U3", "S U1 A1 U2 A2 U3"},
+		"a partial turn is never part of it": {memory.Window{Tokens: 1000}, "", append(turns(1, "A1"), plain[1:]...), "U3", "U2 A2 U3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tc.window.Send(tc.system, tc.recent, messages(tc.current))
+			if tc.want == "" {
+				e, ok := errors.AsType[*carrel.Error](err)
+				if !ok || e.Code != abi.ContextTooLarge || e.Limit != "window" || !strings.Contains(e.Msg, "`window.max`") || got != nil {
+					t.Errorf("got %q, %v; want context_too_large", contents(got), err)
+				}
+				return
+			}
+			if err != nil || contents(got) != tc.want {
+				t.Errorf("got %q, %v, want %q", contents(got), err, tc.want)
+			}
+		})
 	}
-	return carrel.Turn{N: n, Messages: messages(text + fmt.Sprintf(" A%d", n))}
 }
 
-// view cuts a history as a store's View does: the newest messages, at most
-// limit, whatever turn they begin in.
-func view(history []carrel.Turn, limit int) []carrel.Turn {
-	var out []carrel.Turn
-	for _, turn := range slices.Backward(history) {
-		if limit == 0 {
-			break
-		}
-		keep := min(limit, len(turn.Messages))
-		limit -= keep
-		turn.Messages = turn.Messages[len(turn.Messages)-keep:]
-		out = append([]carrel.Turn{turn}, out...)
+func TestDrop(t *testing.T) {
+	plain := turns(4, "U4 A4", "U5 A5")
+	for name, tc := range map[string]struct {
+		window  memory.Window
+		recent  []carrel.Turn
+		last    int64
+		current string
+		want    int64
+	}{
+		"an empty history has nothing to drop":                  {memory.Window{Messages: 1}, nil, 0, "U1 A1", 0},
+		"a history that fits keeps all":                         {memory.Window{Messages: 7}, turns(1, "U1 A1", "U2 A2"), 2, "U3 A3", 0},
+		"what was not read is older than what fits":             {memory.Window{Messages: 7}, plain, 5, "U6 A6", 3},
+		"a turn that does not fit with the newest goes":         {memory.Window{Messages: 6}, plain, 5, "U6 A6", 4},
+		"a newest turn that fills the window drops all others":  {memory.Window{Messages: 3}, plain, 5, "U6 A6", 5},
+		"a newest turn larger than the window drops all others": {memory.Window{Tokens: 3}, plain, 5, "U6 A6", 5},
+		"numbers that were deleted by hand leave gaps":          {memory.Window{Messages: 5}, append(turns(2, "U2 A2"), turns(9, "U9 A9")...), 9, "U A", 8},
+		"the newest turn was deleted by hand, and nothing fits": {memory.Window{Messages: 3}, plain, 7, "U A", 7},
+		"bytes count": {memory.Window{Messages: 20, Bytes: 4}, plain, 5, "U6 A6", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.window.Drop("S", tc.recent, tc.last, messages(tc.current)); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
 	}
-	return out
 }
 
-func TestWindowProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var history []carrel.Turn
-		for i := range rapid.IntRange(0, 8).Draw(t, "turns") {
-			history = append(history, aTurn(t, int64(i+1)))
-		}
-		most := rapid.IntRange(1, 30).Draw(t, "max")
-		system := rapid.SampledFrom([]string{"", "S"}).Draw(t, "system")
-		current := aTurn(t, 99).Messages
-		current = current[:rapid.IntRange(1, len(current)).Draw(t, "current")]
-		recent := view(history, most)
-
-		got := send(t, memory.Window{Messages: most}, system, recent, current)
-		if !reflect.DeepEqual(got, send(t, memory.Window{Messages: most}, system, history, current)) {
-			t.Fatal("what a view leaves out changes the window")
-		}
-
-		rest := got
-		if system != "" {
-			if rest[0].Role != carrel.RoleSystem || rest[0].Content != system {
-				t.Fatalf("the first message is %+v", rest[0])
+func TestRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		window   abi.Window
+		bytes    int64
+		rate     int
+		messages int
+		want     int64
+	}{
+		"messages, and the host's bytes":             {abi.Window{Type: abi.WindowMessages, Max: 20}, 1000, 0, 20, 1000},
+		"messages without a bound on bytes":          {abi.Window{Type: abi.WindowMessages, Max: 20}, 0, 0, 20, 0},
+		"tokens bound messages and bytes":            {abi.Window{Type: abi.WindowTokens, Max: 400}, 1 << 20, 0, 101, 1601},
+		"tokens bound bytes where the host does not": {abi.Window{Type: abi.WindowTokens, Max: 400}, 0, 1000, 101, 401},
+		"the host's bytes are fewer":                 {abi.Window{Type: abi.WindowTokens, Max: abi.MaxWindowTokens}, 1 << 20, 0, 500001, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			messages, bytes := memory.NewWindow(tc.window, tc.bytes, tc.rate).Read()
+			if messages != tc.messages || bytes != tc.want {
+				t.Errorf("got %d messages, %d bytes", messages, bytes)
 			}
-			rest = rest[1:]
-		}
-		if rest[0].Role != carrel.RoleUser {
-			t.Fatalf("the first message after the system message is %+v", rest[0])
-		}
-		old := rest[:len(rest)-len(current)]
-		if !reflect.DeepEqual(rest[len(old):], current) {
-			t.Fatalf("the current turn is sent as %q", contents(rest[len(old):]))
-		}
-		kept := 0 // whole turns, from the newest
-		for n := len(old); n > 0; kept++ {
-			turn := history[len(history)-1-kept].Messages
-			if len(turn) > n || !reflect.DeepEqual(old[n-len(turn):n], turn) {
-				t.Fatalf("%q is no suffix of whole turns", contents(old))
-			}
-			n -= len(turn)
-		}
-		alone := len(got) - len(old)
-		if len(got) > most && len(old) > 0 {
-			t.Fatalf("%d messages are sent with old turns among them, max is %d", len(got), most)
-		}
-		if kept < len(history) {
-			if next := history[len(history)-1-kept].Messages; alone+len(old)+len(next) <= most {
-				t.Fatalf("turn %q fits and is left out", contents(next))
-			}
-		}
-	})
+		})
+	}
+	if messages, bytes := (memory.Window{}).Read(); messages != math.MaxInt32 || bytes != 0 {
+		t.Errorf("a window without bounds reads %d messages, %d bytes", messages, bytes)
+	}
 }
