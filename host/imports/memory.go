@@ -33,6 +33,7 @@ type Message struct {
 	ToolCalls  []carrel.ToolCall `json:"toolCalls,omitempty"`
 	ToolCallID string            `json:"toolCallId,omitempty"`
 	At         time.Time         `json:"at"`
+	Origin     string            `json:"origin,omitempty"` // of its turn; absent = a model answered
 }
 
 // Listed is a history of the plugin's own namespace.

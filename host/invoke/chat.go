@@ -49,17 +49,15 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	} else {
 		defer release()
 	}
-	use := f.use(key)
-	if err := f.tree.scope.Touch(ctx, use); err != nil {
+	if err := f.tree.scope.Touch(ctx, f.use(key)); err != nil {
 		return Result{}, fmt.Errorf("touch: %w", err)
 	}
-	view, err := v.cfg.Histories.View(ctx, key, store.ViewLimit{Messages: m.Spec.Window.Max})
-	if err != nil {
-		return Result{}, fmt.Errorf("read history: %w", err)
+	if f.past, err = v.past(ctx, m.Spec, key); err != nil {
+		return Result{}, err
 	}
-	system, change := memory.System(view.System, system)
+	system, change := memory.System(f.past.view.System, system)
 	turn := []carrel.Message{{Role: carrel.RoleUser, Content: user}}
-	sent, err := memory.NewWindow(*m.Spec.Window, 0, view.TokenRate).Send(system, view.Recent, turn)
+	sent, err := f.past.window.Send(system, f.past.turns, turn)
 	if err != nil {
 		return Result{}, err
 	}
@@ -68,22 +66,29 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	answer, err := v.cfg.Models.Generate(ctx, m.Spec.Model, model.Request{
-		Messages: sent,
-		Options:  m.Spec.Generation,
-	}, onDelta)
+	answer, err := v.cfg.Models.Generate(ctx, m.Spec.Model, model.Request{Messages: sent, Options: m.Spec.Generation}, onDelta)
 	if err != nil {
 		return Result{}, fmt.Errorf("call model: %w", err)
 	}
 	f.usage.add(Usage{Usage: answer.Usage})
 	turn = append(turn, carrel.Message{Role: carrel.RoleAssistant, Content: answer.Text})
-	if err := v.commit(ctx, f, key, view.Generation, change, turn); err != nil {
-		return Result{}, err
-	}
-	return Result{
+	result := Result{
 		ID: f.id, Output: answer.Text, MemoryID: key.ID,
 		Model: answer.Model, FinishReason: answer.FinishReason, Usage: f.usage,
-	}, nil
+	}
+	kept, err := f.sealed(result)
+	if err != nil {
+		return Result{}, err
+	}
+	done, err := v.commit(ctx, f, key, store.Commit{
+		Answer: kept, Generation: f.past.generation, System: change, Seeds: f.past.seeds, Turns: []store.NewTurn{{Messages: turn}},
+		DropTo: f.past.dropTo(m.Spec, system, turn), TokenRate: memory.TokenRate(sent, answer.Usage),
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	result.Trimmed = done.Trimmed
+	return result, nil
 }
 
 // target is the chat method of an invocation, as far as its memory id depends
@@ -123,28 +128,35 @@ func (f *frame) start() (onDelta func(string) error, err error) {
 	return stream.Delta, nil
 }
 
-// commit stores a whole turn, unless ctx has ended. Once it begins the outcome
-// is the store's alone: a client that goes away during a commit must not leave
-// anybody in doubt about it.
-func (v *Invoker) commit(ctx context.Context, f *frame, k carrel.MemoryKey, generation int64, system *string, turn []carrel.Message) error {
+// commit changes a history, within the limit on its messages, unless ctx has
+// ended. Once it begins the outcome is the store's alone: a client that goes
+// away during a commit must not leave anybody in doubt about it.
+func (v *Invoker) commit(ctx context.Context, f *frame, k carrel.MemoryKey, c store.Commit) (store.Committed, error) {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("before commit: %w", err)
+		return store.Committed{}, fmt.Errorf("before commit: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.cfg.Limits.CommitTimeout)
 	defer cancel()
-	_, err := f.tree.scope.Commit(ctx, f.use(k), store.Commit{
-		Generation: generation, System: system, Turns: []store.NewTurn{{Messages: turn}},
-	})
+	c.Most = v.cfg.Limits.MessagesPerHistory
+	done, err := f.tree.scope.Commit(ctx, f.use(k), c)
 	switch {
+	case err == nil && c.Generation == 0:
+		f.began(k, done.Generation)
+		return done, nil
 	case err == nil:
-		return nil
+		return done, nil
 	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
-		return fmt.Errorf("commit: %w", err)
+		return store.Committed{}, fmt.Errorf("commit: %w", err)
 	default: // nobody knows what became of it
-		return &carrel.Error{
+		remedy := "read the history before a retry"
+		if c.Answer != nil {
+			f.tree.once.Doubt()
+			remedy = "repeat the call with its Idempotency-Key"
+		}
+		return store.Committed{}, &carrel.Error{
 			Op: "invoke.commit", Code: abi.Timeout, Limit: "commitTimeout", Err: err,
-			Msg: fmt.Sprintf("the store did not confirm the turn within %v, so it may be stored or not; read the history before a retry",
-				v.cfg.Limits.CommitTimeout),
+			Msg: fmt.Sprintf("the store did not confirm the turn within %v, so it may be stored or not; %s",
+				v.cfg.Limits.CommitTimeout, remedy),
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/idempotency"
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/model"
 	"github.com/carrelhost/carrel/host/sandbox"
@@ -127,6 +128,14 @@ type disk struct {
 	mu     sync.Mutex // guards what follows
 	commit func(ctx context.Context) error
 	close  func() error
+	views  int // reads of windows
+}
+
+func (d *disk) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLimit) (store.View, error) {
+	d.mu.Lock()
+	d.views++
+	d.mu.Unlock()
+	return d.Store.View(ctx, k, limit)
 }
 
 func (d *disk) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
@@ -171,7 +180,7 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 	e := &env{t: t, disk: &disk{Store: memstore.New(memstore.Config{})}, model: &provider{calls: make(chan *modelCall)}}
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	if e.scopes, err = scope.New(scope.Config{Store: e.disk, Node: "one", Log: log, Sessions: scope.SessionLimits{
+	if e.scopes, err = scope.New(scope.Config{Store: e.disk, Node: "one", Log: log, HistoryIdleTTL: 3 * time.Hour, Sessions: scope.SessionLimits{
 		Sessions: 10, DefaultIdle: time.Minute, DefaultMax: time.Hour, MostIdle: time.Minute, MostMax: time.Hour,
 	}}); err != nil {
 		t.Fatal(err)
@@ -207,11 +216,17 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 			e.upload(id, wasm)
 		}
 	}
+	repeats, err := idempotency.New(idempotency.Config{Store: e.disk, Node: "one", Most: 100, Timeout: 10 * time.Second, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := invoke.Config{
+		Repeats: repeats,
 		Catalog: e.catalog, Scopes: e.scopes, Histories: e.disk, Grants: e.disk, Log: log, PluginLog: e.log,
 		Models: model.Set{"default": {Provider: e.model, Model: "scripted"}, "small": {Provider: e.model, Model: "small"}},
 		Limits: invoke.Limits{
 			Timeout: time.Minute, Invocations: 100, PerTenant: 100, TurnWaiters: 100, CommitTimeout: 10 * time.Second,
+			MessagesPerHistory: 10_000, WindowBytes: 8 << 20,
 		},
 	}
 	if change != nil {

@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"time"
 
 	"github.com/carrelhost/carrel"
 )
@@ -10,7 +11,7 @@ import (
 type Turns struct{ *turnLocks }
 
 // NewTurns returns turn locks with room for so many waiters of one key.
-func NewTurns(waiters int) Turns { return Turns{newTurnLocks(waiters)} }
+func NewTurns(waiters int) Turns { return Turns{newTurnLocks(waiters, time.Now)} }
 
 // Frame is an invocation, as far as turn locks know it.
 type Frame struct{ *frame }
@@ -27,6 +28,15 @@ func (f Frame) DescendsFrom(other Frame) bool { return f.descendsFrom(other.fram
 // Acquire takes the turn of a key.
 func (t Turns) Acquire(ctx context.Context, k carrel.MemoryKey, f Frame, reject bool) (release func(), err error) {
 	return t.acquire(ctx, k, f.frame, reject, nil)
+}
+
+// Below runs an invocation below the one that holds the turn of a key, while
+// that one runs: what a tool of it would invoke.
+func (v *Invoker) Below(ctx context.Context, k carrel.MemoryKey, at carrel.Address, args Args) (Result, error) {
+	v.turns.mu.Lock()
+	holder := v.turns.keys[k].holder()
+	v.turns.mu.Unlock()
+	return v.invoke(ctx, &frame{tree: holder.tree, parent: holder, depth: holder.depth + 1, address: at}, args)
 }
 
 // Held returns how many keys are held.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/idempotency"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store"
@@ -17,9 +18,10 @@ type tree struct {
 	seq     uint64 // requests are numbered as they start
 	call    Call   // what the client asked for
 	scope   *scope.Request
-	session *scope.Session // the ambient session, or nil
-	queued  func()         // tells the client's edge that the call has its place
-	release func()         // of the turn of the client's own invocation; nil as long as it has none
+	session *scope.Session    // the ambient session, or nil
+	queued  func()            // tells the client's edge that the call has its place
+	release func()            // of the turn of the client's own invocation; nil as long as it has none
+	once    *idempotency.Once // of a call with an idempotency key, else nil
 
 	mu      sync.Mutex                             // guards what follows
 	derived map[carrel.Handle]carrel.MemoryKey     // keys that guests asked for, which may have no history yet
@@ -57,6 +59,7 @@ type frame struct {
 	method  *plugins.Method
 	address carrel.Address
 	memory  carrel.MemoryID // of a chat method
+	past    past            // of a chat method, once it has been read
 	usage   Usage           // its own and of the invocations under it; its goroutine, or its guest's, alone uses it
 
 	held int // turn locks that this very invocation holds; guarded by turnLocks.mu

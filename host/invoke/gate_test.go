@@ -229,7 +229,7 @@ func TestNewReportsEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("want an error")
 	}
-	for _, want := range []string{"Catalog", "CommitTimeout", "TurnWaiters"} {
+	for _, want := range []string{"Catalog", "CommitTimeout", "TurnWaiters", "MessagesPerHistory", "WindowBytes"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not name %s", err, want)
 		}

@@ -126,20 +126,17 @@ func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, li
 func messageOf(m store.StoredMessage) imports.Message {
 	return imports.Message{
 		Seq: m.Seq, Turn: m.Turn, Role: string(m.Role), Content: m.Content,
-		ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At,
+		ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, At: m.At, Origin: string(m.Origin),
 	}
 }
 
 // Append implements imports.Invoker: it takes the turn's lock, and touches for
-// the scope of the service that the guest runs in.
+// the scope of the service that the guest runs in. In a shared namespace the
+// turn is marked, so that the other plugins can tell it from a model's.
 func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Message) (imports.Memory, error) {
 	k, err := g.key(ctx, to)
 	if err != nil {
 		return imports.Memory{}, err
-	}
-	if k.Namespace != carrel.Namespace(g.f.address.Plugin) {
-		return imports.Memory{}, carrel.Fail("invoke.guest", abi.Forbidden,
-			"to append to a history of a shared memory namespace is not supported by this host yet; call a chat method, whose turns are the model's")
 	}
 	if g.f.method.Scope == carrel.ScopeApplication && !g.f.running.Manifest.AllowDefaultIDLeak &&
 		(k.Kind == carrel.KindRequest || k.Kind == carrel.KindSession) {
@@ -160,7 +157,11 @@ func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Mes
 	if err != nil {
 		return imports.Memory{}, fmt.Errorf("read history: %w", err)
 	}
-	if err := g.v.commit(ctx, g.f, k, view.Generation, nil, turn); err != nil {
+	added := store.NewTurn{Messages: turn}
+	if k.Namespace != carrel.Namespace(g.f.address.Plugin) {
+		added.Origin = carrel.OriginPlugin
+	}
+	if _, err := g.v.commit(ctx, g.f, k, store.Commit{Generation: view.Generation, Turns: []store.NewTurn{added}}); err != nil {
 		return imports.Memory{}, err
 	}
 	return imports.Memory{MemoryID: string(k.ID), Key: g.remember(k).String()}, nil
@@ -185,56 +186,36 @@ func (g *guest) Delete(ctx context.Context, m imports.Memory) (bool, error) {
 	return err == nil, err
 }
 
-// Rows that one list reads. Where a namespace is shared, those of all plugins
-// of the tenant are read and the ones that are not the guest's to see skipped,
-// so that a page may be short of its limit, or empty, and still name a next.
-const (
-	listBatch = 1000
-	listRows  = 10_000
-)
-
 // List implements imports.Invoker.
-func (g *guest) List(ctx context.Context, prefix, after string, limit int) ([]imports.Listed, string, error) {
-	own := carrel.Namespace(g.f.address.Plugin)
+func (g *guest) List(ctx context.Context, prefix, after string, limit int) (page []imports.Listed, next string, err error) {
 	shared, err := g.v.shared(ctx, g.f)
 	if err != nil {
 		return nil, "", err
 	}
 	f := store.HistoryFilter{
-		Tenant: g.f.tree.call.Caller.Tenant, Plugin: g.f.address.Plugin, Prefix: prefix, Limit: limit + 1,
+		Tenant: g.f.tree.call.Caller.Tenant, Namespaces: []carrel.Namespace{carrel.Namespace(g.f.address.Plugin)},
+		Prefix: prefix, Limit: limit + 1,
 	}
 	if shared != "" {
-		f.Plugin, f.Limit = "", listBatch
+		f.Namespaces = append(f.Namespaces, shared)
 	}
 	if after != "" {
 		if f.After, err = strconv.ParseInt(after, 10, 64); err != nil {
 			return nil, "", carrel.Fail("invoke.guest", abi.InvalidParams, "after is not what a list returned as next")
 		}
 	}
-	out, last := make([]imports.Listed, 0, limit), int64(0)
-	for read := 0; read < listRows; read += f.Limit {
-		rows, err := g.v.cfg.Histories.ListHistories(ctx, f)
-		if err != nil {
-			return nil, "", fmt.Errorf("list histories: %w", err)
-		}
-		for _, h := range rows {
-			f.After = h.Generation
-			// A plugin has touched histories of a shared namespace that it is
-			// granted no longer.
-			if h.Key.Namespace != own && (shared == "" || h.Key.Namespace != shared) {
-				continue
-			}
-			if len(out) == limit {
-				return out, strconv.FormatInt(last, 10), nil
-			}
-			last = h.Generation
-			out = append(out, imports.Listed{
-				MemoryID: string(h.Key.ID), Key: h.Handle.String(), Kind: string(h.Key.Kind), Messages: h.Messages, Bytes: h.Bytes,
-			})
-		}
-		if len(rows) < f.Limit {
-			return out, "", nil
-		}
+	rows, err := g.v.cfg.Histories.ListHistories(ctx, f)
+	if err != nil {
+		return nil, "", fmt.Errorf("list histories: %w", err)
 	}
-	return out, strconv.FormatInt(f.After, 10), nil
+	page = make([]imports.Listed, 0, limit)
+	for i, h := range rows {
+		if i == limit {
+			return page, strconv.FormatInt(rows[i-1].Generation, 10), nil
+		}
+		page = append(page, imports.Listed{
+			MemoryID: string(h.Key.ID), Key: h.Handle.String(), Kind: string(h.Key.Kind), Messages: h.Messages, Bytes: h.Bytes,
+		})
+	}
+	return page, "", nil
 }

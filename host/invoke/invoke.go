@@ -16,6 +16,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/idempotency"
 	"github.com/carrelhost/carrel/host/model"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
@@ -29,6 +30,9 @@ type Limits struct {
 	PerTenant     int           // requests that run at once, of one tenant
 	TurnWaiters   int           // requests that wait for the turn of one memory id
 	CommitTimeout time.Duration // one commit, which nothing else cuts short
+
+	MessagesPerHistory int64 // past it whole turns are deleted, the oldest first
+	WindowBytes        int64 // of a history, that are sent to the model at most
 }
 
 // Config configures an Invoker. Fields without a default are required.
@@ -38,6 +42,7 @@ type Config struct {
 	Histories store.Histories
 	Grants    store.Grants
 	Models    model.Set
+	Repeats   *idempotency.Keeper
 	Limits    Limits
 	Log       *slog.Logger
 	PluginLog *plugins.Log
@@ -47,14 +52,17 @@ type Config struct {
 
 func (c Config) validate() error {
 	var errs []error
-	if c.Catalog == nil || c.Scopes == nil || c.Histories == nil || c.Grants == nil || c.Models == nil || c.Log == nil || c.PluginLog == nil {
-		errs = append(errs, errors.New("invoke: Config needs Catalog, Scopes, Histories, Grants, Models, Log and PluginLog"))
+	if c.Catalog == nil || c.Scopes == nil || c.Histories == nil || c.Grants == nil || c.Models == nil || c.Repeats == nil || c.Log == nil || c.PluginLog == nil {
+		errs = append(errs, errors.New("invoke: Config needs Catalog, Scopes, Histories, Grants, Models, Repeats, Log and PluginLog"))
 	}
 	if c.Limits.Timeout <= 0 || c.Limits.CommitTimeout <= 0 {
 		errs = append(errs, errors.New("invoke: Limits.Timeout and Limits.CommitTimeout must be positive"))
 	}
 	if c.Limits.Invocations <= 0 || c.Limits.PerTenant <= 0 || c.Limits.TurnWaiters <= 0 {
 		errs = append(errs, errors.New("invoke: Limits.Invocations, PerTenant and TurnWaiters must be positive"))
+	}
+	if c.Limits.MessagesPerHistory <= 0 || c.Limits.WindowBytes <= 0 {
+		errs = append(errs, errors.New("invoke: Limits.MessagesPerHistory and WindowBytes must be positive"))
 	}
 	return errors.Join(errs...)
 }
@@ -80,7 +88,7 @@ func New(cfg Config) (*Invoker, error) {
 	}
 	return &Invoker{
 		cfg:   cfg,
-		turns: newTurnLocks(cfg.Limits.TurnWaiters),
+		turns: newTurnLocks(cfg.Limits.TurnWaiters, cfg.Now),
 		gate:  newGate(cfg.Limits.Invocations, cfg.Limits.PerTenant),
 	}, nil
 }
@@ -105,6 +113,9 @@ type Call struct {
 	Header func(name string) []string
 	// IdempotencyKey makes repeating the call safe: "" = it is not.
 	IdempotencyKey string
+	// Replaying, if not nil, is called when the answer of an earlier call with
+	// the key is about to be given, before Stream is told of anything.
+	Replaying func()
 	// RejectBusy refuses (memory_busy) instead of waiting for the turn.
 	RejectBusy bool
 	// Timeout is the caller's own; 0 = Limits.Timeout.
@@ -158,9 +169,13 @@ func (u *Usage) add(o Usage) {
 // gone, or Closed says that it is pending. With an error the Result holds what
 // was used until then, and nothing else.
 //
+// A call whose IdempotencyKey was used before gets the answer of then, and
+// touches nothing; one that is being worked on is waited for.
+//
 // Errors, besides those of the pipeline: forbidden if the caller's role may
 // not invoke, draining, overloaded, quota_exceeded, limit_exceeded for a
-// Timeout above the limit.
+// Timeout above the limit; with an IdempotencyKey idempotency_mismatch,
+// idempotency_interrupted and timeout.
 func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.Closed, err error) {
 	const op = "invoke.Run"
 	if !c.Caller.MayInvoke() {
@@ -193,6 +208,20 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 		seq: v.seq.Add(1), call: c, session: c.Socket, queued: queued,
 		derived: map[carrel.Handle]carrel.MemoryKey{}, granted: map[carrel.PluginName]carrel.Namespace{},
 	}
+	outer := &frame{tree: t, depth: 1, address: c.Address}
+	if c.IdempotencyKey != "" {
+		earlier, settle, err := v.once(ctx, outer)
+		if err != nil {
+			return Result{}, scope.Closed{}, ended(ctx, err)
+		}
+		if earlier != nil {
+			result, err = replay(c, *earlier)
+			return result, scope.Closed{}, err
+		}
+		// After the scope's close, for whoever is next gets what it has left.
+		// A result without an id is that of a panic, too.
+		defer func() { settle(result.ID != "") }()
+	}
 	if c.Session != "" {
 		var leaveSession func()
 		if t.session, leaveSession, err = v.cfg.Scopes.Enter(ctx, c.Caller, c.Session); err != nil {
@@ -204,7 +233,6 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 	// Deferred, so that a panic, which the edge survives, leaves no history
 	// behind until the next start.
 	defer func() { closed = t.end(ctx) }()
-	outer := &frame{tree: t, depth: 1, address: c.Address}
 	if result, err = v.invoke(ctx, outer, c.Args); err != nil {
 		return Result{Usage: outer.usage}, closed, ended(ctx, err)
 	}
@@ -229,24 +257,36 @@ func ended(ctx context.Context, err error) error {
 // invoke runs one invocation, at whatever depth, and fills in its frame, whose
 // usage is also that of an invocation that fails.
 func (v *Invoker) invoke(ctx context.Context, f *frame, args Args) (Result, error) {
-	caller := f.tree.call.Caller
-	running, err := v.cfg.Catalog.Running(ctx, caller.Tenant, f.address.Plugin, f.address.Version)
-	if err != nil {
-		return Result{}, err
+	if f.method == nil { // else its claim has found it
+		if err := v.find(ctx, f); err != nil {
+			return Result{}, err
+		}
+		defer f.running.Release()
 	}
-	defer running.Release()
-	m, ok := running.Method(f.address.Service, f.address.Method)
-	if !ok {
-		return Result{}, carrel.FailNotFound("invoke.invoke")
-	}
-	if m.Scope == carrel.ScopeSession && f.tree.session == nil {
+	if f.method.Scope == carrel.ScopeSession && f.tree.session == nil {
 		return Result{}, noSession()
 	}
-	f.id, f.running, f.method = v.cfg.NewID(), running, m
-	if m.Spec.Kind == abi.KindHandler {
+	f.id = v.cfg.NewID()
+	if f.method.Spec.Kind == abi.KindHandler {
 		return v.handler(ctx, f, args)
 	}
 	return v.chat(ctx, f, args)
+}
+
+// find fills in the method of an invocation, and what runs it, which the
+// caller releases.
+func (v *Invoker) find(ctx context.Context, f *frame) error {
+	running, err := v.cfg.Catalog.Running(ctx, f.tree.call.Caller.Tenant, f.address.Plugin, f.address.Version)
+	if err != nil {
+		return err
+	}
+	m, ok := running.Method(f.address.Service, f.address.Method)
+	if !ok {
+		running.Release()
+		return carrel.FailNotFound("invoke.find")
+	}
+	f.running, f.method = running, m
+	return nil
 }
 
 func noSession() error {

@@ -115,21 +115,17 @@ func TestAGuestOfASharedNamespace(t *testing.T) {
 	e.run(e.call("ungranted/App.chat", "id", "foreign", "msg", "U"), "A")
 	shared := carrel.MemoryKey{Tenant: acme, Namespace: memory.Shared(pool), Kind: carrel.KindExplicit, ID: "1"}
 	byKey := e.named(shared)
-	const turn = `"messages":[{"role":"user","content":"U"},{"role":"assistant","content":"A"}]`
 
 	got, o := e.perform(e.call("g/Req.run"),
 		step{abi.OpMemoryMessages, `{"memoryId":"1"}`}, step{abi.OpMemoryMessages, `{` + byKey + `}`},
-		step{abi.OpMemoryAppend, `{"memoryId":"1",` + turn + `}`}, step{abi.OpMemoryAppend, `{` + byKey + `,` + turn + `}`},
 		step{abi.OpMemoryDefaultID, `{"service":"Req","method":"chat"}`})
 	for i := range 2 {
 		if m := wantDone[messages](t, got[i:i+1]); m.String() != "1/1 user:U1 2/1 assistant:A1 false" {
 			t.Errorf("it reads %s", m)
 		}
-		wantRefused(t, got[2+i], abi.EPERM, abi.Forbidden, "not supported by this host yet")
 	}
-	wantDone[imports.Memory](t, got[4:])
-	if len(o.Evicted) != 0 {
-		t.Errorf("the refused append touched: %+v", o.Evicted)
+	if wantDone[imports.Memory](t, got[2:]); len(o.Evicted) != 0 {
+		t.Errorf("reading touched: %+v", o.Evicted)
 	}
 	// Its default histories are its own, and it appends to them as ever.
 	c := e.call("g/Req.run")
@@ -151,6 +147,55 @@ func TestAGuestOfASharedNamespace(t *testing.T) {
 		t.Errorf("got %+v", got[0])
 	}
 	e.wantStored("foreign", "user:U assistant:A")
+}
+
+// In a shared namespace everybody can tell what a plugin appended from what a
+// model answered, and nobody's system message can be changed by appending.
+func TestAnAppendToASharedNamespace(t *testing.T) {
+	e := newSharedEnv(t)
+	e.run(e.call("h/App.chat", "id", "1", "msg", "U1"), "A1")
+	shared := carrel.MemoryKey{Tenant: acme, Namespace: memory.Shared(pool), Kind: carrel.KindExplicit, ID: "1"}
+	const turn = `{"role":"user","content":"U"},{"role":"assistant","content":"A"}`
+	own := key(carrel.KindExplicit, "mine")
+	own.Namespace = "ungranted"
+
+	got, o := e.perform(e.call("g/App.run"),
+		step{abi.OpMemoryAppend, `{"memoryId":"1","messages":[` + turn + `]}`},
+		step{abi.OpMemoryAppend, `{` + e.named(shared) + `,"messages":[` + turn + `]}`},
+		step{abi.OpMemoryAppend, `{"memoryId":"1","messages":[{"role":"system","content":"S"},` + turn + `]}`},
+		step{abi.OpMemoryAppend, `{"memoryId":"1","messages":[{"role":"user","content":"U","origin":"model"},{"role":"assistant","content":"A"}]}`})
+	want := imports.Memory{MemoryID: "1", Key: e.scopes.Handle(shared).String()}
+	for i := range 2 {
+		if m := wantDone[imports.Memory](t, got[i:i+1]); m != want {
+			t.Errorf("got %+v, want %+v", m, want)
+		}
+	}
+	wantRefused(t, got[2], abi.EINVAL, abi.InvalidParams, "whole turn")
+	wantRefused(t, got[3], abi.EINVAL, abi.BadRequest, "origin")
+	if len(o.Evicted) != 0 {
+		t.Errorf("evicted %+v", o.Evicted)
+	}
+
+	got, _ = e.perform(e.call("h/Req.run"), step{abi.OpMemoryMessages, `{"memoryId":"1"}`})
+	all := wantDone[messages](t, got)
+	var origins []string
+	for _, m := range all.Messages {
+		origins = append(origins, m.Origin)
+	}
+	if all.String() != "1/1 user:U1 2/1 assistant:A1 3/2 user:U 4/2 assistant:A 5/3 user:U 6/3 assistant:A false" ||
+		!slices.Equal(origins, []string{"", "", "plugin", "plugin", "plugin", "plugin"}) {
+		t.Errorf("it holds %s of %q", all, origins)
+	}
+
+	got, _ = e.perform(e.call("ungranted/App.run"), step{abi.OpMemoryAppend, `{"memoryId":"mine","messages":[` + turn + `]}`}, e.reads(own, ""))
+	if m := wantDone[messages](t, got); len(m.Messages) != 2 || m.Messages[0].Origin != "" {
+		t.Errorf("its own namespace holds %+v", m)
+	}
+	// A request-scoped service that appends ends the history, as one that chats does.
+	_, o = e.perform(e.call("g/Req.run"), step{abi.OpMemoryAppend, `{"memoryId":"1","messages":[` + turn + `]}`})
+	if len(o.Evicted) != 1 || o.Evicted[0].Key != shared || o.Evicted[0].Messages != 8 {
+		t.Errorf("evicted %+v", o.Evicted)
+	}
 }
 
 func TestTheListOfASharedNamespace(t *testing.T) {

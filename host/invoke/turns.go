@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -20,10 +21,22 @@ import (
 // to such a request.
 type turnLocks struct {
 	most int // waiters for one key
+	now  func() time.Time
 
-	mu   sync.Mutex // guards what follows, and frame.held
-	keys map[carrel.MemoryKey]*turnLock
+	mu    sync.Mutex // guards what follows, and frame.held
+	keys  map[carrel.MemoryKey]*turnLock
+	stats Stats
 }
+
+// Stats count the waits for turns since the start.
+type Stats struct {
+	Waits   int64         // calls that had to wait
+	Waited  time.Duration // all of those together that wait no longer
+	Waiting int           // that wait now
+}
+
+// Stats returns the counts as of now.
+func (v *Invoker) Stats() Stats { return v.turns.counts() }
 
 // turnLock is the lock of one key that is held.
 type turnLock struct {
@@ -33,11 +46,12 @@ type turnLock struct {
 
 type waiter struct {
 	frame *frame
+	since time.Time
 	done  chan error // has room for one: nil = the lock is ours
 }
 
-func newTurnLocks(most int) *turnLocks {
-	return &turnLocks{most: most, keys: map[carrel.MemoryKey]*turnLock{}}
+func newTurnLocks(most int, now func() time.Time) *turnLocks {
+	return &turnLocks{most: most, now: now, keys: map[carrel.MemoryKey]*turnLock{}}
 }
 
 // acquire takes the turn of a key for an invocation, waiting until ctx ends.
@@ -97,9 +111,26 @@ func (l *turnLocks) enter(k carrel.MemoryKey, f *frame, reject bool) (*waiter, e
 	case !f.mayWaitFor(lock.holder()):
 		return nil, wouldDeadlock()
 	}
-	w := &waiter{frame: f, done: make(chan error, 1)}
+	w := &waiter{frame: f, since: l.now(), done: make(chan error, 1)}
 	lock.waiters.PushBack(w)
+	l.stats.Waits++
+	l.stats.Waiting++
 	return w, nil
+}
+
+// remove takes a waiter out of the queue of a lock; mu is held.
+func (l *turnLocks) remove(lock *turnLock, e *list.Element) *waiter {
+	w := lock.waiters.Remove(e).(*waiter) //nolint:forcetypeassert // only such are put in
+	l.stats.Waiting--
+	l.stats.Waited += max(0, l.now().Sub(w.since))
+	return w
+}
+
+// counts returns the counts as of now.
+func (l *turnLocks) counts() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
 }
 
 func wouldDeadlock() error {
@@ -119,7 +150,7 @@ func (l *turnLocks) abandon(k carrel.MemoryKey, w *waiter) bool {
 	}
 	for e := lock.waiters.Front(); e != nil; e = e.Next() {
 		if e.Value == w {
-			lock.waiters.Remove(e)
+			l.remove(lock, e)
 			return true
 		}
 	}
@@ -142,11 +173,11 @@ func (l *turnLocks) leave(k carrel.MemoryKey, f *frame) {
 		}
 		return
 	}
-	w := lock.waiters.Remove(next).(*waiter) //nolint:forcetypeassert // only such are put in
+	w := l.remove(lock, next)
 	lock.holders = append(lock.holders, w.frame)
 	w.frame.held++
 	w.done <- nil
-	lock.die()
+	l.die(lock)
 }
 
 func (l *turnLock) next() *list.Element {
@@ -161,14 +192,14 @@ func (l *turnLock) next() *list.Element {
 	return nil
 }
 
-// die ends the waiters that may not wait for the new holder.
-func (l *turnLock) die() {
+// die ends the waiters of a lock that may not wait for its new holder.
+func (l *turnLocks) die(lock *turnLock) {
 	var next *list.Element
-	for e := l.waiters.Front(); e != nil; e = next {
+	for e := lock.waiters.Front(); e != nil; e = next {
 		next = e.Next()
 		w := e.Value.(*waiter) //nolint:forcetypeassert // only such are put in
-		if !w.frame.mayWaitFor(l.holder()) {
-			l.waiters.Remove(e)
+		if !w.frame.mayWaitFor(lock.holder()) {
+			l.remove(lock, e)
 			w.done <- wouldDeadlock()
 		}
 	}

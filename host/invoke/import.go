@@ -1,0 +1,203 @@
+package invoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/memory"
+	"github.com/carrelhost/carrel/store"
+)
+
+// maxImportedSystem bounds the system message of an imported history.
+const maxImportedSystem = abi.MaxTemplateBytes
+
+// maxImportFaults bounds the faults that one import is told.
+const maxImportFaults = 16
+
+// Import is a history to be made by hand.
+type Import struct {
+	Request carrel.RequestID // of the call that imports
+	Caller  carrel.Caller
+	Plugin  carrel.PluginName // must be active: its application scope holds the history
+	Kind    carrel.KeyKind    // explicit, or plugin with an owner
+	Owner   carrel.Owner
+	ID      carrel.MemoryID
+	System  string // "" = none
+	Turns   []store.NewTurn
+}
+
+// Import makes a history, whole or not at all, and touches it for the
+// plugin's application scope. It waits for the turn of its key. One that was
+// touched only is filled. An explicit id is one of the shared namespace if the
+// plugin is granted that.
+//
+// Errors: forbidden if the caller's role may not invoke, or for a key of the
+// plugin's own provider that is not the caller's own, unless the caller is an
+// owner; invalid_params for turns that are not whole, with pointers such as
+// /turns/0/messages/1, and for other kinds of keys; invalid_memory_id;
+// limit_exceeded (messagesPerHistory, turnMessages, systemMessageBytes);
+// history_conflict if the key has a history with messages; not_found if the
+// plugin is not active; and those of Run that concern load.
+func (v *Invoker) Import(ctx context.Context, in Import) (store.History, error) {
+	const op = "invoke.Import"
+	if err := in.check(v.cfg.Limits); err != nil {
+		return store.History{}, err
+	}
+	ctx, leave, err := v.gate.enter(ctx, in.Caller.Tenant)
+	if err != nil {
+		return store.History{}, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, v.cfg.Limits.Timeout, carrel.FailLimit(op, abi.Timeout, "timeout",
+		fmt.Sprintf("the import did not end within %v", v.cfg.Limits.Timeout)))
+	defer cancel()
+	h, err := v.doImport(ctx, in)
+	if err != nil {
+		return store.History{}, ended(ctx, err)
+	}
+	return h, nil
+}
+
+func (v *Invoker) doImport(ctx context.Context, in Import) (store.History, error) {
+	running, err := v.cfg.Catalog.Running(ctx, in.Caller.Tenant, in.Plugin, carrel.VersionRef{})
+	if err != nil {
+		return store.History{}, err
+	}
+	defer running.Release()
+	f := v.byHand(running, in.Caller, in.Plugin, in.Request)
+	f.tree.scope = v.cfg.Scopes.Begin(in.Caller.Tenant, in.Request)
+	defer f.tree.end(ctx)
+	k := carrel.MemoryKey{
+		Tenant: in.Caller.Tenant, Namespace: carrel.Namespace(in.Plugin), Kind: in.Kind, Owner: in.Owner, ID: in.ID,
+	}
+	if in.Kind == carrel.KindExplicit {
+		shared, err := v.shared(ctx, f)
+		if err != nil {
+			return store.History{}, err
+		}
+		if shared != "" {
+			k.Namespace = shared
+		}
+	}
+	if f.tree.release, err = v.turns.acquire(ctx, k, f, false, nil); err != nil {
+		return store.History{}, err
+	}
+	view, err := v.cfg.Histories.View(ctx, k, store.ViewLimit{})
+	if err != nil {
+		return store.History{}, fmt.Errorf("read history: %w", err)
+	}
+	if view.Stored > 0 || view.System != "" {
+		return store.History{}, carrel.Fail("invoke.Import", abi.HistoryConflict,
+			"this memory id has a history with messages already; delete that first, or import under another memory id")
+	}
+	if view.Generation > 0 { // a commit touches only what it begins
+		if err := f.tree.scope.Touch(ctx, f.use(k)); err != nil {
+			return store.History{}, fmt.Errorf("touch: %w", err)
+		}
+	}
+	c := store.Commit{Generation: view.Generation, Turns: slices.Clone(in.Turns)}
+	for i := range c.Turns {
+		c.Turns[i].Origin = carrel.OriginImport
+	}
+	if in.System != "" {
+		c.System = &in.System
+	}
+	if _, err := v.commit(ctx, f, k, c); err != nil {
+		return store.History{}, err
+	}
+	return v.cfg.Histories.History(ctx, k.Tenant, v.cfg.Scopes.Handle(k), nil, store.Cutoff{})
+}
+
+// check refuses what is not to be imported before anything is looked up.
+func (in Import) check(l Limits) error {
+	const op = "invoke.Import"
+	if !in.Caller.MayInvoke() {
+		return carrel.Fail(op, abi.Forbidden, "this API key's role may not import chat histories; use one of role caller or owner")
+	}
+	if err := in.checkKey(); err != nil {
+		return err
+	}
+	if len(in.System) > maxImportedSystem {
+		return carrel.FailLimit(op, abi.LimitExceeded, "systemMessageBytes", fmt.Sprintf(
+			"the system message has %d bytes, at most %d are allowed; shorten it", len(in.System), maxImportedSystem))
+	}
+	n := int64(0)
+	if in.System != "" {
+		n++
+	}
+	for _, t := range in.Turns {
+		n += int64(len(t.Messages))
+	}
+	if n > l.MessagesPerHistory {
+		return carrel.FailLimit(op, abi.LimitExceeded, "messagesPerHistory", fmt.Sprintf(
+			"the history has %d messages, and one keeps at most %d here; leave its oldest turns out, or let the host's operator raise `limits.messagesPerHistory`",
+			n, l.MessagesPerHistory))
+	}
+	var faults []carrel.Fault
+	for i, t := range in.Turns {
+		err := memory.CheckTurn(t.Messages)
+		e, ok := errors.AsType[*carrel.Error](err)
+		switch {
+		case err == nil:
+			continue
+		case !ok || len(e.Faults) == 0:
+			return fmt.Errorf("turn %d: %w", i+1, err)
+		}
+		for _, f := range e.Faults {
+			faults = append(faults, carrel.Fault{Pointer: fmt.Sprintf("/turns/%d%s", i, f.Pointer), Message: f.Message})
+		}
+		if len(faults) >= maxImportFaults {
+			break
+		}
+	}
+	if len(faults) > 0 {
+		return &carrel.Error{Op: op, Code: abi.InvalidParams, Msg: "the history is not made of whole turns", Faults: faults}
+	}
+	return nil
+}
+
+// checkKey lets callers name what they could also reach by calling: any
+// explicit id, but of the ids that a plugin's own provider yields only those
+// that are theirs by the header. Nobody could tell whose the others are.
+func (in Import) checkKey() error {
+	const op = "invoke.Import"
+	bad := func(msg string) error { return carrel.Fail(op, abi.InvalidParams, msg) }
+	switch {
+	case in.Kind == carrel.KindExplicit && in.Owner != "":
+		return bad("an explicit memory id has no owner; only ids of a header provider have one")
+	case in.Kind == carrel.KindExplicit:
+		_, err := carrel.ParseMemoryID(string(in.ID))
+		return err
+	case in.Kind != carrel.KindPlugin:
+		return bad(fmt.Sprintf("a history of the kind %.32q ends with its request or session and cannot be imported; "+
+			"import it as %q", string(in.Kind), carrel.KindExplicit))
+	case in.Owner != "" && !isOwner(in.Owner):
+		return bad("an owner is as an export names it: subject: and a subject, or key: and an API key's id")
+	case in.Caller.Role != carrel.RoleOwner && in.Owner != memory.OwnerOf(in.Caller):
+		return carrel.Fail(op, abi.Forbidden,
+			"this memory id comes from the plugin's own provider and is not this caller's; an API key of role owner may import it")
+	}
+	noID := carrel.Fail(op, abi.InvalidMemoryID,
+		"an id of the plugin's own provider ends in # and the method whose it is, as in anna#com.acme.MyChat.chat")
+	at := strings.LastIndexByte(string(in.ID), '#')
+	if at < 0 {
+		return noID
+	}
+	if _, err := carrel.ParseAddress(string(in.Plugin) + "/" + string(in.ID[at+1:])); err != nil {
+		return noID
+	}
+	_, err := carrel.ParseDefaultID(string(in.ID[:at]))
+	return err
+}
+
+// isOwner reports whether a header provider's ids can have this owner.
+func isOwner(o carrel.Owner) bool {
+	kind, whose, _ := strings.Cut(string(o), ":")
+	_, err := carrel.ParseSubject(whose) // an API key's id is no longer than that
+	return err == nil && (kind == "subject" || kind == "key")
+}
