@@ -8,6 +8,8 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/store"
 )
 
 // Status returns the HTTP status of a code; 0 if it has none.
@@ -29,4 +31,17 @@ func (e Events) Add(kind, data string, last bool) {
 func (e Events) Send(w http.ResponseWriter, r *http.Request) (bool, error) {
 	a := &API{cfg: Config{Limits: Limits{WriteTimeout: time.Minute}, Now: time.Now}}
 	return a.sendEvents(echo.New().NewContext(r, w), e.b, 0)
+}
+
+// Imported is what an import would store.
+type Imported struct {
+	Head   client.HistoryHead
+	System string
+	Turns  []store.NewTurn
+}
+
+// ReadHistory reads an import of at most that many messages.
+func ReadHistory(body []byte, most int64) (Imported, error) {
+	h, err := readHistory(body, most)
+	return Imported{h.head, h.system, h.turns}, err
 }
