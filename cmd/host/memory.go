@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,11 +17,14 @@ import (
 func newMemoryCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "memory",
-		Short: "Look at chat memory and end it",
+		Short: "Look at chat memory, end it, export and import it",
 		Args:  onlyCommands,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newMemoryLsCommand(e), newMemoryShowCommand(e), newMemoryRmCommand(e))
+	c.AddCommand(
+		newMemoryLsCommand(e), newMemoryShowCommand(e), newMemoryRmCommand(e),
+		newMemoryExportCommand(e), newMemoryImportCommand(e), newMemoryEraseCommand(e),
+	)
 	return c
 }
 
@@ -68,6 +72,7 @@ func listMemories(ctx context.Context, cl *client.Client, f client.MemoryFilter)
 
 func newMemoryShowCommand(e env) *cobra.Command {
 	n, o := connection{e: e}, output{e: e}
+	var method string
 	c := &cobra.Command{
 		Use:   "show KEY | PLUGIN/MEMORY-ID",
 		Short: "Print a chat history, oldest message first",
@@ -81,9 +86,7 @@ func newMemoryShowCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := client.All(maxListed, func(l client.ListOptions) (client.Page[client.Message], error) {
-				return cl.Messages(c.Context(), key, l)
-			})
+			all, err := readMemory(c.Context(), cl, key, method)
 			if err != nil {
 				return err
 			}
@@ -97,16 +100,32 @@ func newMemoryShowCommand(e env) *cobra.Command {
 	n.flags(c)
 	n.subjectFlag(c)
 	o.flag(c)
+	c.Flags().StringVar(&method, "window", "", "only what the next call of this method of its plugin, Service.method, would send")
 	return c
+}
+
+// readMemory reads a history, or what the next call of a method would send of
+// it.
+func readMemory(ctx context.Context, cl *client.Client, key, method string) ([]client.Message, error) {
+	if method != "" {
+		return cl.Window(ctx, key, method)
+	}
+	return client.All(maxListed, func(l client.ListOptions) (client.Page[client.Message], error) {
+		return cl.Messages(ctx, key, l)
+	})
 }
 
 func newMemoryRmCommand(e env) *cobra.Command {
 	n, o := connection{e: e}, output{e: e}
+	var turn int64
 	c := &cobra.Command{
 		Use:   "rm KEY | PLUGIN/MEMORY-ID",
-		Short: "End a chat history, whatever runs on it",
+		Short: "End a chat history, or delete one turn of it, whatever runs on it",
 		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("turn") && turn < 1 {
+				return usageError{errors.New("--turn is the number of a turn, from 1, as `memory show --json` has it; the system message is none")}
+			}
 			cl, err := n.client()
 			if err != nil {
 				return err
@@ -114,6 +133,12 @@ func newMemoryRmCommand(e env) *cobra.Command {
 			key, err := findMemory(c.Context(), cl, args[0])
 			if err != nil {
 				return err
+			}
+			if turn > 0 {
+				if err := cl.DeleteTurn(c.Context(), key, turn); err != nil {
+					return err
+				}
+				return o.result(deletedTurn{key, turn}, func(w io.Writer) { fmt.Fprintf(w, "deleted: turn %d\n", turn) })
 			}
 			done, err := cl.DeleteMemory(c.Context(), key)
 			if err != nil {
@@ -125,7 +150,14 @@ func newMemoryRmCommand(e env) *cobra.Command {
 	n.flags(c)
 	n.subjectFlag(c)
 	o.flag(c)
+	c.Flags().Int64Var(&turn, "turn", 0, "delete only this turn; the history stays")
 	return c
+}
+
+// deletedTurn is the result of a turn's deletion.
+type deletedTurn struct {
+	Key  string `json:"key"`
+	Turn int64  `json:"turn"`
 }
 
 // findMemory returns the key of a history that a person named by key, or by

@@ -43,7 +43,7 @@ func newRootCommand(e env) *cobra.Command {
 		newNewCommand(e), newBuildCommand(e), newPackCommand(e), newInspectCommand(e),
 		newPushCommand(e), newPluginsCommand(e), newVersionsCommand(e),
 		newActivateCommand(e), newDeactivateCommand(e), newRollbackCommand(e), newRmCommand(e),
-		newCallCommand(e), newChatCommand(e), newMemoryCommand(e), newSessionsCommand(e),
+		newCallCommand(e), newChatCommand(e), newMemoryCommand(e), newSessionsCommand(e), newEvictionsCommand(e),
 		newLogCommand(e), newGrantCommand(e),
 		newTenantCommand(e), newKeyCommand(e), newScrubCommand(e), newVersionCommand(e),
 	)
