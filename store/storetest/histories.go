@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ var historyCases = []testCase{
 	{"a caller sees what its key and subject touched", historyTouchers},
 	{"histories are listed by generation, page by page", historyPages},
 	{"a filter's parts all count, and a prefix counts byte for byte", historyFilter},
+	{"histories of one namespace, or of several, are listed by generation, page by page", historyNamespaces},
 	{"generations rise and are never used again", historyGenerations},
 	{"a handle names one key", historyHandle},
 }
@@ -262,6 +264,57 @@ func historyFilter(t *testing.T, s store.Store) {
 				got = append(got, h.Key.ID)
 			}
 			wantSame(t, "ids", got, c.want)
+		})
+	}
+}
+
+func historyNamespaces(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	ada := store.Toucher{Key: "k1", Subject: "ada"}
+	for i, n := range []carrel.Namespace{"a", "shared:x", "b", "a", "b", "shared:x", "a", "A"} {
+		k := keyOf(acme, carrel.MemoryID(fmt.Sprint(i)))
+		k.Namespace = n
+		touching := touchOf(requestScope(acme, "r"), k)
+		if i%2 == 0 {
+			touching.By = ada
+		}
+		must(s.Touch(ctx, touching))(t)
+		k.Tenant = globex
+		touch(t, s, requestScope(globex, "other"), k)
+	}
+	for _, c := range []struct {
+		name string
+		f    store.HistoryFilter
+		want []carrel.MemoryID
+	}{
+		{"all", store.HistoryFilter{}, []carrel.MemoryID{"0", "1", "2", "3", "4", "5", "6", "7"}},
+		{"one", store.HistoryFilter{Namespaces: []carrel.Namespace{"a"}}, []carrel.MemoryID{"0", "3", "6"}},
+		{"two", store.HistoryFilter{Namespaces: []carrel.Namespace{"shared:x", "a"}}, []carrel.MemoryID{"0", "1", "3", "5", "6"}},
+		{"one twice", store.HistoryFilter{Namespaces: []carrel.Namespace{"b", "b"}}, []carrel.MemoryID{"2", "4"}},
+		{"one that is not there", store.HistoryFilter{Namespaces: []carrel.Namespace{"c", "b"}}, []carrel.MemoryID{"2", "4"}},
+		{"none that is there", store.HistoryFilter{Namespaces: []carrel.Namespace{"c"}}, nil},
+		{
+			"two that somebody touched",
+			store.HistoryFilter{Namespaces: []carrel.Namespace{"a", "b"}, TouchedBy: &ada},
+			[]carrel.MemoryID{"0", "2", "4", "6"},
+		},
+		{"two and a prefix", store.HistoryFilter{Namespaces: []carrel.Namespace{"a", "b"}, Prefix: "4"}, []carrel.MemoryID{"4"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []carrel.MemoryID
+			for _, h := range walk(t, 2, func(last *store.History) ([]store.History, error) {
+				f := c.f
+				f.Tenant, f.Limit = acme, 2
+				f.After = orElse(last, 0, func(h store.History) int64 { return h.Generation })
+				return s.ListHistories(ctx, f)
+			}) {
+				got = append(got, h.Key.ID)
+			}
+			wantSame(t, "ids", got, c.want)
+			c.f.Tenant, c.f.Limit = acme, 0
+			if none := must(s.ListHistories(ctx, c.f))(t); len(none) != 0 {
+				t.Errorf("a list of at most 0 has %d", len(none))
+			}
 		})
 	}
 }

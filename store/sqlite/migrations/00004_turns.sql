@@ -17,7 +17,7 @@ UPDATE histories SET application = 1 WHERE EXISTS (
 CREATE INDEX histories_idle ON histories (last_used_at) WHERE application = 1;
 
 -- Ids of a request's or session's own that nothing short-lived ends.
-CREATE INDEX histories_leaking ON histories (tenant, handle)
+CREATE INDEX histories_leaking ON histories (kind, tenant, handle)
 	WHERE application = 1 AND kind IN ('request', 'session');
 
 -- The generation is the row id, which every index ends with.
