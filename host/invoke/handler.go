@@ -36,7 +36,9 @@ func (v *Invoker) handler(ctx context.Context, f *frame, args Args) (Result, err
 		v.logLine(f, levelError, "failed: "+tellable(err))
 		return Result{}, err
 	}
-	return Result{ID: f.id, Output: output, Usage: f.usage}, nil
+	result := Result{ID: f.id, Output: output, Usage: f.usage}
+	v.answered(ctx, f, result)
+	return result, nil
 }
 
 // exportedID asks the plugin's own default memory id provider.
