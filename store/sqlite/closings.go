@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -76,17 +77,43 @@ func beginClosing(ctx context.Context, q *session, si store.ScopeInstance, why c
 	if err != nil {
 		return err
 	}
-	_, err = q.exec(ctx, `INSERT INTO closings (scope, tenant, upto, emptied, session)
-		SELECT ?, ?, last_generation, 0, ? FROM meta`, si.ID, si.Tenant, ofSession)
-	return err
+	_, err = q.exec(ctx, `INSERT INTO closings (scope, tenant, upto, emptied, session, kind, reason, at)
+		SELECT ?, ?, last_generation, 0, ?, ?, ?, ? FROM meta`, si.ID, si.Tenant, ofSession, si.Scope, why, at.UnixMicro())
+	if err != nil {
+		return err
+	}
+	q.ends.began = true
+	return markDeleted(ctx, q)
 }
 
-// report returns what a closing ended, while it is not emptied.
-func (s *Store) report(ctx context.Context, op string, si store.ScopeInstance, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
-	return read(ctx, s, op, func(ctx context.Context, q *session) ([]carrel.Eviction, error) {
-		like := carrel.Eviction{Key: carrel.MemoryKey{Tenant: si.Tenant}, Reason: why, At: stored(at)}
-		return list(ctx, q, scanEvictions(like), closingReport, si.ID, 0)
-	})
+// beginEnding is beginClosing for histories that end without a scope: a scope
+// that nobody ever had holds them. Their generations rise.
+func beginEnding(ctx context.Context, q *session, like carrel.Eviction, all []store.History) error {
+	var n int64 // never used for anything else
+	err := q.one(ctx, "UPDATE meta SET last_generation = last_generation + 1 RETURNING last_generation", nil, &n)
+	if err != nil {
+		return err
+	}
+	id := fmt.Sprintf("%s-%d", kindClosed, n)
+	_, err = q.exec(ctx, `INSERT INTO scopes (id, tenant, kind, plugin, node, opened_at) VALUES (?, ?, ?, '', '', ?)`,
+		id, like.Key.Tenant, kindClosed, like.At.UnixMicro())
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if _, err := q.exec(ctx, "INSERT INTO touches (scope, handle) VALUES (?, ?)", id, h.Handle[:]); err != nil {
+			return err
+		}
+	}
+	// Between the first and the last: the emptier looks at no others.
+	_, err = q.exec(ctx, `INSERT INTO closings (scope, tenant, upto, emptied, session, kind, reason, at)
+		VALUES (?, ?, ?, ?, 0, '', ?, ?)`, id, like.Key.Tenant, all[len(all)-1].Generation, all[0].Generation-1,
+		like.Reason, like.At.UnixMicro())
+	if err != nil {
+		return err
+	}
+	q.ends.began = true
+	return markDeleted(ctx, q)
 }
 
 // replace makes room for a new history under a key whose last one has ended
@@ -99,15 +126,27 @@ func replace(ctx context.Context, q *session, k carrel.MemoryKey) error {
 	if err != nil {
 		return err
 	}
-	_, err = q.exec(ctx, "INSERT INTO replaced (closing, generation, "+reportColumns+`)
-		SELECT c.n, h.generation, `+reportOfHistory+`FROM histories h CROSS JOIN closings c
-		CROSS JOIN touches t ON t.scope = c.scope AND t.handle = h.handle
-		WHERE h.generation = ? AND c.tenant = h.tenant AND c.upto >= h.generation ORDER BY c.n LIMIT 1`, h.Generation)
+	var n int64
+	like := carrel.Eviction{Key: carrel.MemoryKey{Tenant: k.Tenant}}
+	err = q.one(ctx, endedBy, []any{k.Tenant, h.Handle[:], h.Generation}, &n, &like.Scope, &like.Instance, &like.Reason, instant{&like.At})
 	if err != nil {
 		return err
 	}
-	return remove(ctx, q, h)
+	_, err = q.exec(ctx, "INSERT INTO replaced (closing, generation, "+reportColumns+") SELECT ?, h.generation, "+
+		reportOfHistory+"FROM histories h WHERE h.generation = ?", n, h.Generation)
+	if err != nil {
+		return err
+	}
+	if err := remove(ctx, q, h); err != nil {
+		return err
+	}
+	return record(ctx, q, eviction(like, h))
 }
+
+// endedBy picks the closing that ended a history, and what it says of it.
+const endedBy = `SELECT c.n, c.kind, CASE c.kind WHEN '' THEN '' ELSE c.scope END, c.reason, c.at
+	FROM closings c CROSS JOIN touches t ON t.scope = c.scope
+	WHERE c.tenant = ? AND t.handle = ? AND c.upto >= ? ORDER BY c.n LIMIT 1`
 
 // emptier deletes what closings have ended, the oldest first.
 type emptier struct {
@@ -117,6 +156,7 @@ type emptier struct {
 	mu      sync.Mutex             // guards what follows
 	reading map[carrel.ScopeID]int // closings whose reports may still be read, with how many readers
 	blocked bool                   // a step found its closing there
+	waiting []chan<- error         // told when there is nothing left, or what failed
 }
 
 func newEmptier() *emptier {
@@ -155,6 +195,30 @@ func (e *emptier) held(id carrel.ScopeID) bool {
 	return e.reading[id] > 0
 }
 
+// idle returns what receives, once, when the emptier has found nothing left to
+// delete, or the error of a step that failed. The emptier must be roused.
+func (e *emptier) idle() <-chan error {
+	told := make(chan error, 1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiting = append(e.waiting, told)
+	return told
+}
+
+// tell answers who waits, unless a closing is held: then there is something
+// left, and its release rouses.
+func (e *emptier) tell(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.blocked && err == nil {
+		return
+	}
+	for _, w := range e.waiting {
+		w <- err
+	}
+	e.waiting = nil
+}
+
 // empty runs until the store closes. What is left then is deleted after the
 // next opening.
 func (s *Store) empty(ctx context.Context) {
@@ -170,6 +234,7 @@ func (s *Store) empty(ctx context.Context) {
 			if more, err = write(ctx, s, "sqlite.empty", s.step); err == nil {
 				continue
 			}
+			s.emptier.tell(err)
 			select {
 			case <-s.closing:
 				return
@@ -177,6 +242,7 @@ func (s *Store) empty(ctx context.Context) {
 				more = true
 			}
 		}
+		s.emptier.tell(nil)
 	}
 }
 
@@ -211,8 +277,10 @@ func (s *Store) step(ctx context.Context, q *session) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = q.exec(ctx, "DELETE FROM scopes WHERE id = ?", scope)
-	return true, err
+	if _, err := q.exec(ctx, "DELETE FROM scopes WHERE id = ?", scope); err != nil {
+		return false, err
+	}
+	return true, markDeleted(ctx, q)
 }
 
 // nextHistories picks the last of the tenant's next histories, touched in the
@@ -252,9 +320,15 @@ var (
 func emptyUpTo(ctx context.Context, q *session, n, emptied, upto int64) error {
 	for _, query := range emptyRows {
 		deleted, err := q.exec(ctx, query, n, emptied, upto, stepRows)
+		if err == nil && deleted > 0 {
+			err = markDeleted(ctx, q)
+		}
 		if err != nil || deleted == stepRows {
 			return err
 		}
+	}
+	if err := recordEnded(ctx, q, n, emptied, upto); err != nil {
+		return err
 	}
 	for _, query := range emptyHistories {
 		if _, err := q.exec(ctx, query, n, emptied, upto); err != nil {
@@ -262,14 +336,4 @@ func emptyUpTo(ctx context.Context, q *session, n, emptied, upto int64) error {
 		}
 	}
 	return nil
-}
-
-// fits reports whether histories are few enough, at most so many, to be deleted
-// at once.
-func fits(touched []store.History, most int) bool {
-	messages := int64(0)
-	for _, h := range touched {
-		messages += h.Messages
-	}
-	return len(touched) <= most && messages <= atOnceMessages
 }

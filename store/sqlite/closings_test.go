@@ -42,11 +42,34 @@ func (l *late) reuse(ctx context.Context, id carrel.ScopeID) {
 	if l.waiting[id] == nil {
 		return
 	}
+	l.release(ctx)
+}
+
+// release wants mu locked.
+func (l *late) release(ctx context.Context) {
 	for _, release := range l.waiting {
 		release()
 	}
 	clear(l.waiting)
 	emptied(ctx, l.Store)
+}
+
+// settle deletes everything.
+func (l *late) settle(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(ctx)
+}
+
+// ListEvictions and Scrub speak of what is deleted, or wait for it.
+func (l *late) ListEvictions(ctx context.Context, f store.EvictionFilter) ([]store.EvictionRecord, error) {
+	l.settle(ctx)
+	return l.Store.ListEvictions(ctx, f)
+}
+
+func (l *late) Scrub(ctx context.Context, at time.Time) (store.Scrub, error) {
+	l.settle(ctx)
+	return l.Store.Scrub(ctx, at)
 }
 
 func (l *late) Touch(ctx context.Context, t store.Touch) (int64, error) {
@@ -68,6 +91,11 @@ func (s soon) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.Evic
 	evicted, err := s.Store.CloseScope(ctx, id, why, at)
 	emptied(ctx, s.Store)
 	return evicted, err
+}
+
+func (s soon) ListEvictions(ctx context.Context, f store.EvictionFilter) ([]store.EvictionRecord, error) {
+	emptied(ctx, s.Store)
+	return s.Store.ListEvictions(ctx, f)
 }
 
 // emptied waits until closings have left nothing behind.
@@ -92,7 +120,9 @@ func TestContractWithoutDeletingAtOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.NeverAtOnce()
+				if err := s.NeverAtOnce(); err != nil {
+					t.Fatal(err)
+				}
 				return wrap(s)
 			})
 		})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/carrelhost/carrel/store"
 )
 
 // Config says where a store is and how it works. Zero values of all but Path
@@ -20,6 +22,10 @@ type Config struct {
 	BatchMax int
 	// Readers bounds the reads that run at once, 8 by default; others wait.
 	Readers int
+	// EvictionRecords bounds the records of histories that ended, of each
+	// tenant, store.DefaultEvictionRecords by default. Where one more comes the
+	// oldest goes.
+	EvictionRecords int
 	// Rand is where the host secret of a new store comes from, crypto/rand by
 	// default.
 	Rand io.Reader
@@ -35,6 +41,9 @@ func (c Config) withDefaults() Config {
 	if c.Readers == 0 {
 		c.Readers = 8
 	}
+	if c.EvictionRecords == 0 {
+		c.EvictionRecords = store.DefaultEvictionRecords
+	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
@@ -46,7 +55,7 @@ func (c Config) validate() error {
 	if c.Path == "" {
 		errs = append(errs, errors.New("the database's Path is empty"))
 	}
-	for name, n := range map[string]int{"Queue": c.Queue, "BatchMax": c.BatchMax, "Readers": c.Readers} {
+	for name, n := range map[string]int{"Queue": c.Queue, "BatchMax": c.BatchMax, "Readers": c.Readers, "EvictionRecords": c.EvictionRecords} {
 		if n < 1 {
 			errs = append(errs, fmt.Errorf("%s %d must be positive", name, n))
 		}

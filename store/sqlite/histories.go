@@ -90,20 +90,6 @@ func create(ctx context.Context, q *session, t store.Touch) (generation int64, e
 	return generation, err
 }
 
-// evict deletes a history and reports it.
-func evict(ctx context.Context, q *session, h store.History, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
-	e := carrel.Eviction{
-		Handle:   h.Handle,
-		Plugin:   h.Plugin,
-		Key:      h.Key,
-		Reason:   why,
-		Messages: h.Messages,
-		Bytes:    h.Bytes,
-		At:       stored(at),
-	}
-	return e, remove(ctx, q, h)
-}
-
 // remove deletes a history with its messages and touchers. Its touches in
 // application scopes go too, or an application that lives for years would
 // gather them; those in shorter scopes stay, so that a history made anew

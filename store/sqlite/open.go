@@ -30,7 +30,7 @@ type Store struct {
 	reader *reader
 
 	emptier *emptier
-	atOnce  int // histories that are deleted in the transaction that closes their scope
+	dir     string // of the database
 
 	closing   chan struct{} // closed when Close begins: who waits for room gives up
 	closeOnce sync.Once
@@ -71,7 +71,7 @@ func open(ctx context.Context, c Config) (s *Store, err error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	s = &Store{db: db, closing: make(chan struct{}), atOnce: atOnce}
+	s = &Store{db: db, closing: make(chan struct{}), dir: filepath.Dir(path)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())
@@ -102,7 +102,7 @@ func open(ctx context.Context, c Config) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
-	q = new(session)
+	q = &session{ends: endings{records: c.EvictionRecords, histories: atOnce, messages: atOnceMessages}}
 	if err := q.open(ctx, db); err != nil {
 		return s, err
 	}
@@ -138,6 +138,11 @@ func dsn(path, mode string, parameters url.Values, pragmas ...string) string {
 	return u.String()
 }
 
+// inMemory keeps what SQLite spills, copies of rows among it, out of the
+// system's directory for temporary files, where no scrub would find it. It is
+// little: sorted pages, and what a statement overwrites until it has ended.
+const inMemory = "temp_store(MEMORY)"
+
 func writerDSN(path string) string {
 	return dsn(path, "rw", url.Values{"_txlock": {"immediate"}},
 		"busy_timeout(10000)", // milliseconds; a backup may hold the lock
@@ -145,11 +150,12 @@ func writerDSN(path string) string {
 		"synchronous(FULL)",
 		"foreign_keys(ON)",
 		"secure_delete(ON)",
+		inMemory,
 		"journal_size_limit(67108864)") // bytes; else a log keeps its largest size for ever
 }
 
 func readerDSN(path string) string {
-	return dsn(path, "ro", url.Values{}, "busy_timeout(10000)", "query_only(ON)")
+	return dsn(path, "ro", url.Values{}, "busy_timeout(10000)", "query_only(ON)", inMemory)
 }
 
 // HostSecret implements store.Store.

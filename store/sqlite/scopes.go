@@ -149,43 +149,47 @@ func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.Ev
 		if err != nil {
 			return out, err
 		}
-		touched, err := list(ctx, q, scanHistory, touchedAtOnce, id, si.Tenant, s.atOnce+1)
+		touched, err := list(ctx, q, scanHistory, touchedAtOnce, id, si.Tenant, q.ends.histories+1)
 		if err != nil {
 			return out, err
 		}
-		if !fits(touched, s.atOnce) {
-			s.emptier.rouse()
+		if !q.ends.atOnce(touched) {
 			return outcome{left: &si}, beginClosing(ctx, q, si, why, at)
 		}
-		out.evictions, err = closeAtOnce(ctx, q, id, touched, why, at)
+		out.evictions, err = closeAtOnce(ctx, q, si, touched, why, at)
 		return out, err
 	})
 	if err != nil || out.left == nil {
 		return out.evictions, err
 	}
-	return s.report(ctx, op, *out.left, why, at)
+	return read(ctx, s, op, func(ctx context.Context, q *session) ([]carrel.Eviction, error) {
+		return list(ctx, q, scanEvictions(endOfScope(*out.left, why, at)), closingReport, id, 0)
+	})
 }
 
 // touchedAtOnce is in no order: all of them are wanted, or none.
 const touchedAtOnce = "SELECT " + historyColumns + `FROM touches t CROSS JOIN live h ON h.handle = t.handle
 	WHERE t.scope = ? AND h.tenant = ? LIMIT ?`
 
-func closeAtOnce(ctx context.Context, q *session, id carrel.ScopeID, touched []store.History, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
+func closeAtOnce(ctx context.Context, q *session, si store.ScopeInstance, touched []store.History, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
 	slices.SortFunc(touched, func(a, b store.History) int { return cmp.Compare(a.Generation, b.Generation) })
 	var evictions []carrel.Eviction
 	for _, h := range touched {
-		e, err := evict(ctx, q, h, why, at)
-		if err != nil {
+		e := eviction(endOfScope(si, why, at), h)
+		if err := remove(ctx, q, h); err != nil {
+			return nil, err
+		}
+		if err := record(ctx, q, e); err != nil {
 			return nil, err
 		}
 		evictions = append(evictions, e)
 	}
 	// Its touches go with it, and a plugin whose application scope it is has
 	// none from here on.
-	if _, err := q.exec(ctx, "DELETE FROM scopes WHERE id = ?", id); err != nil {
+	if _, err := q.exec(ctx, "DELETE FROM scopes WHERE id = ?", si.ID); err != nil {
 		return nil, err
 	}
-	return evictions, closeSession(ctx, q, id, why, at, evictions)
+	return evictions, closeSession(ctx, q, si.ID, why, at, evictions)
 }
 
 // orphans asks for each kind apart, so that each is found in an index of its

@@ -15,6 +15,7 @@ import (
 type session struct {
 	conn     *sql.Conn // nil until it is needed
 	prepared map[string]*sql.Stmt
+	ends     endings // the writer's
 }
 
 // open connects the session if it is not.

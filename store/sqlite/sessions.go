@@ -108,7 +108,8 @@ func (s *Store) Session(ctx context.Context, t carrel.TenantID, id carrel.Sessio
 		if err != nil || found.ClosedAt.IsZero() {
 			return found, missing(op, err)
 		}
-		scan := scanEvictions(carrel.Eviction{Key: carrel.MemoryKey{Tenant: found.Tenant}, Reason: found.Reason, At: found.ClosedAt})
+		si := store.ScopeInstance{ID: carrel.ScopeID(id), Tenant: found.Tenant, Scope: carrel.ScopeSession}
+		scan := scanEvictions(endOfScope(si, found.Reason, found.ClosedAt))
 		found.Evicted, err = list(ctx, q, scan, keptReport, id, 1)
 		return found, err
 	})
@@ -176,6 +177,9 @@ func (s *Store) ExpiredSessions(ctx context.Context, now time.Time, limit int) (
 func (s *Store) ForgetSessions(ctx context.Context, now time.Time) (int, error) {
 	return write(ctx, s, "sqlite.ForgetSessions", func(ctx context.Context, q *session) (int, error) {
 		n, err := q.exec(ctx, forgetSessions, now.UnixMicro())
+		if err == nil && n > 0 {
+			err = markDeleted(ctx, q)
+		}
 		return int(n), err
 	})
 }

@@ -14,9 +14,11 @@ import (
 type job struct {
 	ended func() error // why the caller no longer waits, or nil
 	// do may run more than once: what it computes it computes anew each time.
-	do   func(ctx context.Context, q *session) error
-	err  error
-	done chan error // has room for one, so that the writer waits for nobody
+	do func(ctx context.Context, q *session) error
+	// alone has do run outside of any transaction and apart from other jobs.
+	alone bool
+	err   error
+	done  chan error // has room for one, so that the writer waits for nobody
 }
 
 // writer owns the only connection that writes. Its goroutine takes whatever
@@ -42,25 +44,46 @@ func newWriter(ctx context.Context, db *sql.DB, q *session, queue, most int) *wr
 func (w *writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	for j := range w.queue {
-		w.commit(ctx, w.gather(j))
+		batch, alone := w.gather(j)
+		if len(batch) > 0 {
+			w.commit(ctx, batch)
+		}
+		if alone != nil {
+			alone.done <- w.runAlone(ctx, alone)
+		}
 	}
 }
 
-// gather returns first and what else is queued now, waiting for nothing.
-func (w *writer) gather(first *job) []*job {
-	batch := []*job{first}
-	for len(batch) < w.most {
+// gather returns first and what else is queued now, waiting for nothing, up to
+// a job that runs alone.
+func (w *writer) gather(first *job) (batch []*job, alone *job) {
+	for j := first; ; {
+		if j.alone {
+			return batch, j
+		}
+		if batch = append(batch, j); len(batch) == w.most {
+			return batch, nil
+		}
+		var open bool
 		select {
-		case j, ok := <-w.queue:
-			if !ok {
-				return batch
+		case j, open = <-w.queue:
+			if !open {
+				return batch, nil
 			}
-			batch = append(batch, j)
 		default:
-			return batch
+			return batch, nil
 		}
 	}
-	return batch
+}
+
+func (w *writer) runAlone(ctx context.Context, j *job) error {
+	if err := j.ended(); err != nil {
+		return err
+	}
+	if err := w.session.open(ctx, w.db); err != nil {
+		return fmt.Errorf("replace the writing connection: %w", err)
+	}
+	return j.do(ctx, w.session)
 }
 
 // commit runs a batch and acknowledges it. When anything ends the transaction
@@ -183,11 +206,23 @@ func (s *Store) enqueue(ctx context.Context, j *job) error {
 // write runs do in the writer and returns what it computed once that is
 // durable. If ctx ends while it waits, do may still run.
 func write[T any](ctx context.Context, s *Store, op string, do func(ctx context.Context, q *session) (T, error)) (T, error) {
+	return written(ctx, s, op, &job{ended: ctx.Err, done: make(chan error, 1)}, do)
+}
+
+// alone is write for what runs outside of any transaction.
+func alone[T any](ctx context.Context, s *Store, op string, do func(ctx context.Context, q *session) (T, error)) (T, error) {
+	return written(ctx, s, op, &job{ended: ctx.Err, done: make(chan error, 1), alone: true}, do)
+}
+
+func written[T any](ctx context.Context, s *Store, op string, j *job, do func(ctx context.Context, q *session) (T, error)) (T, error) {
 	var none, result T // result is the writer's until done delivers
-	j := &job{ended: ctx.Err, done: make(chan error, 1)}
 	j.do = func(ctx context.Context, q *session) error {
 		var err error
 		result, err = do(ctx, q)
+		if q.ends.began { // its steps are queued behind this change
+			q.ends.began = false
+			s.emptier.rouse()
+		}
 		return err
 	}
 	if err := s.enqueue(ctx, j); err != nil {

@@ -52,8 +52,8 @@ func closingKept(t *testing.T, s store.Store) {
 
 	at := storedNoon.Add(time.Hour)
 	evictions := []carrel.Eviction{
-		{Handle: handleOf(one), Plugin: chat, Key: one, Reason: carrel.ReasonExpired, Messages: 2, Bytes: int64(len("hellohi")), At: at},
-		{Handle: handleOf(two), Plugin: chat, Key: two, Reason: carrel.ReasonExpired, At: at},
+		{Handle: handleOf(one), Plugin: chat, Key: one, Reason: carrel.ReasonExpired, Scope: carrel.ScopeSession, Instance: si.ID, Messages: 2, Bytes: int64(len("hellohi")), At: at},
+		{Handle: handleOf(two), Plugin: chat, Key: two, Reason: carrel.ReasonExpired, Scope: carrel.ScopeSession, Instance: si.ID, At: at},
 	}
 	wantSame(t, "evictions", must(s.CloseScope(ctx, si.ID, carrel.ReasonExpired, noon.Add(time.Hour)))(t), evictions)
 	wantGone(t, s, one)

@@ -37,8 +37,8 @@ func evictionReported(t *testing.T, s store.Store) {
 	got := must(s.CloseScope(ctx, "r", carrel.ReasonExpired, noon.Add(time.Hour)))(t)
 	at := storedNoon.Add(time.Hour)
 	wantSame(t, "evictions", got, []carrel.Eviction{
-		{Handle: handleOf(one), Plugin: chat, Key: one, Reason: carrel.ReasonExpired, Messages: 3, Bytes: int64(len("Shellohi")), At: at},
-		{Handle: handleOf(two), Plugin: "other", Key: two, Reason: carrel.ReasonExpired, At: at},
+		{Handle: handleOf(one), Plugin: chat, Key: one, Reason: carrel.ReasonExpired, Scope: carrel.ScopeRequest, Instance: "r", Messages: 3, Bytes: int64(len("Shellohi")), At: at},
+		{Handle: handleOf(two), Plugin: "other", Key: two, Reason: carrel.ReasonExpired, Scope: carrel.ScopeRequest, Instance: "r", At: at},
 	})
 	wantGone(t, s, one)
 	wantGone(t, s, two)

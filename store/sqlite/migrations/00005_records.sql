@@ -26,11 +26,18 @@ CREATE TABLE eviction_numbers (
 ) STRICT, WITHOUT ROWID;
 
 -- A closing's histories are recorded as they are deleted.
+-- Their kind is '' if no scope instance closed: then the scope is one that
+-- only holds what ended.
 ALTER TABLE closings ADD COLUMN kind TEXT NOT NULL DEFAULT '';
 ALTER TABLE closings ADD COLUMN reason TEXT NOT NULL DEFAULT 'scope_closed';
 ALTER TABLE closings ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
+UPDATE closings SET at = CAST(unixepoch('subsec') * 1000000 AS INTEGER);
+UPDATE closings SET kind = 'session', reason = s.reason, at = s.closed_at
+	FROM sessions s WHERE s.id = closings.scope AND closings.session = 1 AND s.closed_at IS NOT NULL;
 
+-- What is done on nobody's behalf is nobody's to erase.
 CREATE INDEX touchers_subject ON touchers (subject, generation) WHERE subject <> '';
+CREATE INDEX sessions_subject ON sessions (tenant, subject) WHERE subject <> '';
 
 -- Requests with an idempotency key, and their answers.
 CREATE TABLE claims (
@@ -46,7 +53,8 @@ CREATE TABLE claims (
 	trimmed     INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX claims_tenant ON claims (tenant, subject);
+CREATE INDEX claims_tenant ON claims (tenant, at);
+CREATE INDEX claims_subject ON claims (tenant, subject) WHERE subject <> '';
 CREATE INDEX claims_open ON claims (node) WHERE sealed IS NULL AND interrupted = 0;
 CREATE INDEX claims_at ON claims (at);
 
@@ -54,3 +62,5 @@ CREATE INDEX claims_at ON claims (at);
 ALTER TABLE meta ADD COLUMN scrubbed_at INTEGER; -- NULL is never
 ALTER TABLE meta ADD COLUMN scrub_took INTEGER NOT NULL DEFAULT 0; -- microseconds
 ALTER TABLE meta ADD COLUMN scrub_due INTEGER NOT NULL DEFAULT 0 CHECK (scrub_due IN (0, 1));
+UPDATE meta SET scrub_due = 1; -- of a database that was used before anybody kept account
+
