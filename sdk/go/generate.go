@@ -23,7 +23,20 @@ type Message struct {
 	Content    string     `json:"content"`
 	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // assistant only
 	ToolCallID string     `json:"toolCallId,omitempty"` // tool only: the call that this is the result of
+	// Origin says where the turn of a message that Memory.Messages read comes
+	// from. It is the host's to say, and never sent.
+	Origin Origin `json:"-"`
 }
+
+// Origin says where a stored turn comes from.
+type Origin string
+
+// The origins of turns.
+const (
+	OriginModel  Origin = ""       // a model answered
+	OriginPlugin Origin = "plugin" // a plugin appended it to a shared namespace
+	OriginImport Origin = "import" // it was imported by hand
+)
 
 // ToolCall is a model's wish to call a tool.
 type ToolCall struct {

@@ -6,9 +6,9 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
-// MemoryRef names one chat history of the plugin's own namespace: one of the
-// two fields is set. The host derives the key; no ref can reach another
-// tenant's or plugin's history.
+// MemoryRef names one chat history of the plugin's own namespace, or of the
+// shared one that it is granted: one of the two fields is set. The host
+// derives the key; no ref can reach another tenant's or plugin's history.
 type MemoryRef struct {
 	MemoryID string `json:"memoryId,omitempty"` // an explicit id, as a caller would give it
 	Key      string `json:"key,omitempty"`      // opaque, from DefaultID or List
@@ -58,7 +58,8 @@ func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 	type page struct {
 		Messages []struct {
 			Message
-			Seq int64 `json:"seq"` // the system message's is 0
+			Seq    int64  `json:"seq"` // the system message's is 0
+			Origin Origin `json:"origin"`
 		} `json:"messages"`
 		More bool `json:"more"`
 	}
@@ -69,6 +70,7 @@ func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 			return nil, err
 		}
 		for _, message := range p.Messages {
+			message.Message.Origin = message.Origin
 			all, req.After = append(all, message.Message), &message.Seq
 		}
 		if !p.More || len(p.Messages) == 0 {
@@ -79,7 +81,9 @@ func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 
 // Append stores one whole turn: a user's message and everything up to the
 // assistant's final answer, results of tool calls included. The history is
-// touched for the scope of the handler's service, so it ends with that.
+// touched for the scope of the handler's service, so it ends with that. In a
+// shared namespace the turn is marked with OriginPlugin. A history that is
+// full loses its oldest turns.
 func (m Memory) Append(r MemoryRef, turn ...Message) error {
 	return m.ctx.Do(abi.OpMemoryAppend, struct {
 		MemoryRef

@@ -64,7 +64,9 @@ func (h *Host) Messages(r carrel.MemoryRef) []carrel.Message {
 	return slices.Clone(found.messages)
 }
 
-// Remember puts a turn into a history before a call, as Memory.Append does.
+// Remember puts a turn into a history before a call, as Memory.Append does. A
+// message's Origin is kept: a test says by it what another plugin of a shared
+// namespace has appended.
 func (h *Host) Remember(r carrel.MemoryRef, turn ...carrel.Message) error {
 	found, err := h.memory.of(abi.OpMemoryAppend, r)
 	if err != nil {
@@ -93,7 +95,8 @@ func (m memory) request(op abi.Op, raw []byte) (memoryRequest, *history, error) 
 func (m memory) messages(raw []byte) (any, error) {
 	type stored struct {
 		carrel.Message
-		Seq int64 `json:"seq"`
+		Seq    int64         `json:"seq"`
+		Origin carrel.Origin `json:"origin,omitempty"`
 	}
 	r, found, err := m.request(abi.OpMemoryMessages, raw)
 	if err != nil {
@@ -106,7 +109,7 @@ func (m memory) messages(raw []byte) (any, error) {
 	}
 	for i, message := range found.messages {
 		if seq := int64(i + 1); seq > after && len(list) < min(r.Limit, pageSize) {
-			list = append(list, stored{message, seq})
+			list = append(list, stored{message, seq, message.Origin})
 		}
 	}
 	more := len(list) > 0 && list[len(list)-1].Seq < int64(len(found.messages))

@@ -56,6 +56,37 @@ func TestMemoryIsReadWrittenAndDeleted(t *testing.T) {
 	}
 }
 
+// The origin of a turn is the host's to say: it is read, and never sent back.
+func TestTheOriginOfATurnIsReadOnly(t *testing.T) {
+	theirs := turn(1)
+	for i := range theirs {
+		theirs[i].Origin = carrel.OriginPlugin
+	}
+	shared, copied := carrel.MemoryID("shared"), carrel.MemoryID("copied")
+	host, err := in(t, func(h *carreltest.Host) {
+		for _, messages := range [][]carrel.Message{turn(0), theirs} {
+			if err := h.Remember(shared, messages...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, func(ctx *carrel.Context) error {
+		got, err := ctx.Memory().Messages(shared)
+		if err != nil {
+			return err
+		}
+		if want := slices.Concat(turn(0), theirs); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		return ctx.Memory().Append(copied, got[2:]...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := host.Messages(copied); !reflect.DeepEqual(got, turn(1)) {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestOnlyWholeTurnsAreAppended(t *testing.T) {
 	asks := func(ids ...string) carrel.Message {
 		m := carrel.Assistant("")
