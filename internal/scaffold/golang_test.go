@@ -325,11 +325,12 @@ func TestWhatTheSDKDeclaresIsWhatAHostReads(t *testing.T) {
 		Limits:          guestsdk.Limits{MemoryMiB: 16, Timeout: "5s"},
 		Services: []guestsdk.Service{{Name: "com.acme.S", Scope: guestsdk.ScopeApplication, SystemMessage: "Be nice to {{who}}.", Methods: []guestsdk.Method{
 			guestsdk.Handler("rich", "Rich.", func(_ *guestsdk.Context, in rich) (rich, error) { return in, nil }),
-			guestsdk.Chat("chat", guestsdk.ChatMethod{MemoryID: "id", UserMessage: "{{msg}}", Model: "small", WindowMessages: 8, Params: struct {
-				ID  string `json:"id"`
-				Msg string `json:"msg"`
-				Who string `json:"who"`
-			}{}}),
+			guestsdk.Chat("chat", guestsdk.ChatMethod{MemoryID: "id", UserMessage: "{{msg}}", Model: "small", WindowTokens: 800, RetainWindow: true,
+				Seed: []guestsdk.Example{{User: "Is it red?", Assistant: "Yes"}}, Params: struct {
+					ID  string `json:"id"`
+					Msg string `json:"msg"`
+					Who string `json:"who"`
+				}{}}),
 		}}},
 	}
 	raw, err := p.Manifest()
@@ -339,6 +340,9 @@ func TestWhatTheSDKDeclaresIsWhatAHostReads(t *testing.T) {
 	m, err := plugins.ParseManifest(raw, plugins.Known{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c := m.Services[0].Methods[1]; *c.Window != (abi.Window{Type: abi.WindowTokens, Max: 800}) || c.Retain != abi.RetainWindow || len(c.Seed) != 1 {
+		t.Errorf("the chat method is read as %+v", c)
 	}
 	output, err := schema.Compile(m.Services[0].Methods[0].Output)
 	if err != nil {

@@ -44,6 +44,8 @@ type (
 		Model         string          `json:"model,omitempty"`
 		Generation
 		Window *abi.Window `json:"window,omitempty"`
+		Retain string      `json:"retain,omitempty"`
+		Seed   []Example   `json:"seed,omitempty"`
 	}
 )
 
@@ -140,12 +142,15 @@ func (m Method) declared(service int) (methodJSON, error) {
 	if !isIdentifier(m.name) {
 		return mj, errors.New("a method's name is a letter or underscore, then up to 62 letters, digits or underscores")
 	}
+	var windowErr error
 	switch c := m.chat; {
 	case c != nil:
 		mj.Kind, mj.SystemMessage, mj.UserMessage, mj.MemoryID = abi.KindChat, c.SystemMessage, c.UserMessage, c.MemoryID
 		mj.Model, mj.Generation = c.Model, c.Generation
-		if c.WindowMessages != 0 {
-			mj.Window = &abi.Window{Type: abi.WindowMessages, Max: c.WindowMessages}
+		mj.Window, windowErr = c.window()
+		mj.Seed = c.Seed
+		if c.RetainWindow {
+			mj.Retain = abi.RetainWindow
 		}
 	case m.handle == nil:
 		return mj, errors.New("the handler has no function; make methods with Chat or Handler")
@@ -161,7 +166,20 @@ func (m Method) declared(service int) (methodJSON, error) {
 	if mj.Output, outputErr = m.output.schema(); outputErr != nil {
 		outputErr = fmt.Errorf("output: %w", outputErr)
 	}
-	return mj, errors.Join(paramsErr, outputErr)
+	return mj, errors.Join(windowErr, paramsErr, outputErr)
+}
+
+func (c ChatMethod) window() (*abi.Window, error) {
+	switch {
+	case c.WindowMessages != 0 && c.WindowTokens != 0:
+		return nil, errors.New("a window counts messages or tokens; set WindowMessages or WindowTokens, and not both")
+	case c.WindowTokens != 0:
+		return &abi.Window{Type: abi.WindowTokens, Max: c.WindowTokens}, nil
+	case c.WindowMessages != 0:
+		return &abi.Window{Type: abi.WindowMessages, Max: c.WindowMessages}, nil
+	default:
+		return nil, nil //nolint:nilnil // the host's default
+	}
 }
 
 // isObject reports whether a schema is one of objects.

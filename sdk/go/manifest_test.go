@@ -70,6 +70,16 @@ func TestManifestSaysWhatIsDeclaredAndNothingElse(t *testing.T) {
 				`{"name":"b","kind":"chat","params":{"type":"object","properties":{"msg":{"type":"string"}},"required":["msg"]},"output":{"type":"string"}}]}],` +
 				`"capabilities":{}}`,
 		},
+		"a window of tokens, what is kept of it, and example turns": {
+			carrel.Plugin{Name: "p", Version: "1", Services: []carrel.Service{{
+				Name: "S", Methods: []carrel.Method{carrel.Chat("a", carrel.ChatMethod{
+					WindowTokens: 4000, RetainWindow: true, Seed: []carrel.Example{{User: "Is it <red>?", Assistant: "Yes"}},
+				})},
+			}}},
+			`{"abi":"carrel/v1","name":"p","version":"1","services":[{"name":"S","methods":[` +
+				`{"name":"a","kind":"chat","params":{"type":"object","properties":{"msg":{"type":"string"}},"required":["msg"]},"output":{"type":"string"},` +
+				`"window":{"type":"tokens","max":4000},"retain":"window","seed":[{"user":"Is it <red>?","assistant":"Yes"}]}]}],"capabilities":{}}`,
+		},
 		"ids from the request need no code": {
 			carrel.Plugin{Name: "p", Version: "1", DefaultMemoryID: &carrel.DefaultMemoryID{From: "header:X-Chat", Priority: -1}},
 			`{"abi":"carrel/v1","name":"p","version":"1","defaultMemoryId":{"from":"header:X-Chat","priority":-1},"capabilities":{}}`,
@@ -103,6 +113,7 @@ func TestManifestReportsEveryFaultOfTheDeclaration(t *testing.T) {
 				carrel.Handler("greet", "", greet),
 				carrel.Handler("greet", "", greet),
 				carrel.Chat("chat", carrel.ChatMethod{Params: struct{ Do func() }{}}),
+				carrel.Chat("windows", carrel.ChatMethod{WindowMessages: 1, WindowTokens: 1}),
 				{},
 			}},
 			{Name: "S"},
@@ -123,6 +134,7 @@ func TestManifestReportsEveryFaultOfTheDeclaration(t *testing.T) {
 		`method "not a name": a method's name is`,
 		`method "greet": there are two of that name`,
 		`method "chat": params: Do: the type func() has no JSON form`,
+		`method "windows": a window counts messages or tokens; set WindowMessages or WindowTokens, and not both`,
 		`method "": a method's name is`,
 		`service "S": there are two of that name`,
 	} {

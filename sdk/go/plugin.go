@@ -90,8 +90,15 @@ type ChatMethod struct {
 	UserMessage   string // template; "" = the single string param that is not the memory id
 	Model         string // alias; "" = "default"
 	Generation
-	WindowMessages int // of the history that is sent; 0 = the host's default
+	// At most one of these two bounds what is sent; both 0 is the host's default.
+	WindowMessages int       // messages
+	WindowTokens   int       // tokens, as the host estimates them
+	RetainWindow   bool      // the history keeps no more than what fits the window
+	Seed           []Example // the turns that an empty history begins with
 }
+
+// Example is a turn that a history begins with. Its texts are no templates.
+type Example = abi.Example
 
 // Chat returns a chat method.
 func Chat(name string, c ChatMethod) Method {
