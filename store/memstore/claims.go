@@ -24,7 +24,9 @@ type claim struct {
 // worked reports whether a node still works on a claim.
 func (c *claim) worked(node string) bool { return !c.answered && !c.interrupted && c.Node == node }
 
-func (c *claim) gone(cutoff time.Time) bool { return !c.At.After(stored(cutoff)) }
+func (c *claim) gone(cutoff time.Time) bool {
+	return !cutoff.IsZero() && !c.At.After(stored(cutoff))
+}
 
 // Claim implements store.Idempotency. What counts as gone does not count
 // towards most.
@@ -35,13 +37,9 @@ func (s *Store) Claim(ctx context.Context, c store.Claim, most int) (store.Claim
 	}
 	defer s.mu.Unlock()
 	old := s.claims[c.ID]
-	if old != nil && old.gone(c.Cutoff) {
-		s.removeClaim(c.ID)
-		old = nil
-	}
 	c.At = stored(c.At)
 	switch {
-	case old == nil:
+	case old == nil, old.gone(c.Cutoff):
 	case old.Fingerprint != c.Fingerprint:
 		return store.Claimed{}, carrel.Fail(op, abi.IdempotencyMismatch,
 			"this idempotency key was used for another request; use a new one")
@@ -58,12 +56,12 @@ func (s *Store) Claim(ctx context.Context, c store.Claim, most int) (store.Claim
 		old.Claim = c
 		return store.Claimed{State: store.ClaimTaken}, nil
 	}
-	if s.claimed[c.Tenant] >= most {
-		s.removeGone(c)
-	}
-	if s.claimed[c.Tenant] >= most {
+	if s.full(c.Tenant, c.Cutoff, most) {
 		return store.Claimed{}, carrel.FailLimit(op, abi.QuotaExceeded, "idempotencyKeys",
 			fmt.Sprintf("this tenant has its %d idempotency keys; wait until some are forgotten, or let the operator raise the limit", most))
+	}
+	if old != nil {
+		s.removeClaim(c.ID)
 	}
 	s.claims[c.ID] = &claim{Claim: c}
 	s.claimed[c.Tenant]++
@@ -76,16 +74,22 @@ func (s *Store) removeClaim(id [32]byte) {
 	if s.claimed[c.Tenant]--; s.claimed[c.Tenant] == 0 {
 		delete(s.claimed, c.Tenant)
 	}
-	s.scrub.Due = s.scrub.Due || c.answered
+	s.scrub.Due = true // even without an answer it names a subject
 }
 
-// removeGone makes room for a claim.
-func (s *Store) removeGone(room store.Claim) {
-	for id, c := range s.claims {
-		if c.Tenant == room.Tenant && c.gone(room.Cutoff) {
-			s.removeClaim(id)
+// full reports whether a tenant has its number of claims. Those that count as
+// gone, and that nobody has forgotten yet, are not among them.
+func (s *Store) full(t carrel.TenantID, cutoff time.Time, most int) bool {
+	if s.claimed[t] < most {
+		return false
+	}
+	n := 0
+	for _, c := range s.claims {
+		if c.Tenant == t && !c.gone(cutoff) {
+			n++
 		}
 	}
+	return n >= most
 }
 
 // Answer implements store.Idempotency.
@@ -100,7 +104,7 @@ func (s *Store) Answer(ctx context.Context, a store.Answer) error {
 
 func (s *Store) answer(a store.Answer, trimmed int64) {
 	c := s.claims[a.Claim]
-	if c == nil || c.answered {
+	if c == nil || c.answered || c.interrupted {
 		return
 	}
 	c.answered, c.sealed, c.trimmed, c.At = true, bytes.Clone(a.Sealed), trimmed, stored(a.At)

@@ -192,6 +192,7 @@ func (s *Store) ForgetSessions(ctx context.Context, now time.Time) (int, error) 
 	for id, ses := range s.sessions {
 		if !ses.ClosedAt.IsZero() && !ses.ClosedAt.Add(ses.KeepClosed()).After(stored(now)) {
 			delete(s.sessions, id)
+			s.scrub.Due = true
 		}
 	}
 	return before - len(s.sessions), nil
