@@ -36,19 +36,25 @@ const maxAnswer = 64 << 20
 // do sends one request. in is the body: nil, []byte, streamed, or what is sent as JSON.
 // out, if not nil, receives the answer: *[]byte as it is, else decoded JSON.
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, in, out any) error {
+	_, err := c.exchange(ctx, method, path, header, in, out)
+	return err
+}
+
+// exchange is do that returns the answer's headers, too.
+func (c *Client) exchange(ctx context.Context, method, path string, header http.Header, in, out any) (http.Header, error) {
 	resp, err := c.send(ctx, method, path, header, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // a body that was read
 	if resp.StatusCode/100 != 2 {
-		return failure(resp)
+		return nil, failure(resp)
 	}
 	answer, err := readAnswer(resp)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return decode(answer, out)
+	return resp.Header, decode(answer, out)
 }
 
 // send sends one request. The caller closes the answer's body.
@@ -157,6 +163,10 @@ type CallOptions struct {
 	Detached   bool        // go on when this client goes away
 	Session    string      // the HTTP session that the call is made in, or ""
 	Header     http.Header // further headers, such as one a plugin takes its memory id from
+
+	// IdempotencyKey, if not empty, makes the call safe to repeat: however
+	// often it is sent, it is made once. 1 to 255 visible ASCII characters.
+	IdempotencyKey string
 }
 
 func (o CallOptions) headers() http.Header {
@@ -176,13 +186,17 @@ func (o CallOptions) headers() http.Header {
 	if o.Session != "" {
 		h.Set("Carrel-Session", o.Session)
 	}
+	if o.IdempotencyKey != "" {
+		h.Set("Idempotency-Key", o.IdempotencyKey)
+	}
 	return h
 }
 
 // Invoke calls a service method with a params object.
 func (c *Client) Invoke(ctx context.Context, a carrel.Address, version string, args any, o CallOptions) (Invocation, error) {
 	var out Invocation
-	err := c.do(ctx, http.MethodPost, methodPath(a, version), o.headers(), args, &out)
+	header, err := c.exchange(ctx, http.MethodPost, methodPath(a, version), o.headers(), args, &out)
+	out.Replayed = header.Get("Idempotent-Replayed") == "true"
 	return out, err
 }
 

@@ -25,6 +25,10 @@ type Invocation struct {
 	Trimmed         int64     `json:"trimmed,omitempty"` // messages deleted because the history is at its limit
 	Evicted         []Evicted `json:"evicted"`           // histories that ended with the request
 	EvictionPending bool      `json:"evictionPending,omitempty"`
+
+	// Replayed says that this is the answer of an earlier call with the same
+	// idempotency key. A header carries it.
+	Replayed bool `json:"-"`
 }
 
 // Usage is what an invocation used. Fuel and GuestMicros (microseconds) are 0

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/httpapi"
+	"github.com/carrelhost/carrel/host/idempotency"
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/model"
 	"github.com/carrelhost/carrel/host/sandbox"
@@ -45,6 +46,7 @@ type Host struct {
 	models  model.Set
 	closers []io.Closer // of model providers
 	scopes  *scope.Registry
+	repeats *idempotency.Keeper
 	sandbox *sandbox.Sandbox
 	lines   *plugins.Log // what plugins log
 	catalog *plugins.Catalog
@@ -106,7 +108,7 @@ func openStore(ctx context.Context, cfg Config, dir *datadir.Dir) (store.Store, 
 	if cfg.Store == StoreMemory {
 		return memstore.New(memstore.Config{EvictionRecords: cfg.Limits.EvictionRecords}), nil
 	}
-	s, err := sqlite.Open(ctx, sqlite.Config{Path: dir.Path("carrel.db")})
+	s, err := sqlite.Open(ctx, sqlite.Config{Path: dir.Path("carrel.db"), EvictionRecords: cfg.Limits.EvictionRecords})
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -119,9 +121,9 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("host secret: %w", err)
 	}
-	l := h.cfg.Limits
+	l, node := h.cfg.Limits, uuid.NewString()
 	h.scopes, err = scope.New(scope.Config{
-		Store: h.store, Node: uuid.NewString(), Secret: secret, Log: h.log,
+		Store: h.store, Node: node, Secret: secret, Log: h.log,
 		CloseApplications: h.cfg.Memory.CloseApplicationOnShutdown,
 		HistoryIdleTTL:    h.cfg.Memory.HistoryIdleTTL, ScrubEvery: h.cfg.Memory.ScrubInterval, EvictionsKept: h.cfg.Memory.EvictionsKept,
 		Sessions: scope.SessionLimits{
@@ -133,6 +135,15 @@ func (h *Host) buildCore(ctx context.Context) error {
 		return err
 	}
 	if h.info.Recovered, err = h.scopes.Recover(ctx); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	h.repeats, err = idempotency.New(idempotency.Config{
+		Store: h.store, Secret: secret, Node: node, Most: l.IdempotencyKeys, Timeout: l.CommitTimeout, Log: h.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err = h.repeats.Recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
 	if h.sandbox, err = sandbox.New(ctx, sandbox.Config{Module: h.moduleLimits()}); err != nil {
@@ -151,7 +162,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 		return err
 	}
 	h.invoker, err = invoke.New(invoke.Config{
-		Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Grants: h.store, Models: h.models,
+		Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Grants: h.store, Models: h.models, Repeats: h.repeats,
 		Log: h.log, PluginLog: h.lines,
 		Limits: invoke.Limits{
 			Timeout: l.Timeout, Invocations: l.Invocations, PerTenant: l.ConcurrentInvocations,

@@ -71,6 +71,7 @@ func (h *Host) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	sweep, stopSweep := context.WithCancel(context.WithoutCancel(ctx))
 	background.Go(func() { h.scopes.Run(sweep) })
+	background.Go(func() { h.repeats.Run(sweep) })
 
 	failed := make(chan error, len(h.servers))
 	for _, s := range h.servers {

@@ -67,6 +67,9 @@ func newCallCommand(e env) *cobra.Command {
 			}
 			return o.result(out, func(w io.Writer) {
 				fmt.Fprintln(w, text(out.Output))
+				if out.Replayed {
+					fmt.Fprintln(e.stderr, "replayed: the answer of an earlier call with this key")
+				}
 				if out.MemoryID != "" {
 					fmt.Fprintf(e.stderr, "memory: %q\n", out.MemoryID)
 				}
@@ -81,6 +84,7 @@ func newCallCommand(e env) *cobra.Command {
 	f.StringArrayVarP(&headers, "header", "H", nil, "a request header, NAME: VALUE")
 	f.StringVar(&opts.Timeout, "timeout", "", "give up after this long, such as 20s")
 	f.StringVar(&opts.Session, "session", "", "session that the call is made in (carrel sessions open)")
+	f.StringVar(&opts.IdempotencyKey, "idempotency-key", "", "makes the call safe to repeat: it is made once")
 	f.BoolVar(&opts.RejectBusy, "no-wait", false, "fail instead of waiting for another turn of the memory id")
 	n.subjectFlag(c)
 	return c

@@ -175,6 +175,9 @@ func Routes() []Route {
 // well.
 func (a *API) Handler(admin bool) http.Handler { return a.router(admin) }
 
+// routeMethod is where a service method is described and called.
+const routeMethod = "/api/v1/plugins/:plugin/services/:service/:method"
+
 // router has no middleware on groups: Echo would answer their methods that are
 // not there with not_found instead of method_not_allowed.
 func (a *API) router(admin bool) *echo.Echo {
@@ -192,9 +195,8 @@ func (a *API) router(admin bool) *echo.Echo {
 	reading := slices.Concat(using, []echo.MiddlewareFunc{inspecting})
 	calling := slices.Concat(using, []echo.MiddlewareFunc{invoking})
 	owned := slices.Concat(using, []echo.MiddlewareFunc{owning})
-	const method = "/plugins/:plugin/services/:service/:method"
-	v1.GET(method, a.describe, using...)
-	v1.POST(method, a.invoke, using...)
+	e.GET(routeMethod, a.describe, using...)
+	e.POST(routeMethod, a.invoke, using...)
 
 	v1.POST("/plugins", a.upload, changing...)
 	v1.GET("/plugins", a.listPlugins, using...)

@@ -46,7 +46,7 @@ func (s *buffers) open(id string, who carrel.Caller, session carrel.SessionID, r
 	s.held[b] = struct{}{}
 	s.count(who.Tenant, amount{count: 1})
 	r.track.buf = b
-	if s.closed || r.track.gone {
+	if s.closed || r.track.gone || r.replays { // the id is that of the first call's buffer
 		b.hidden = true
 	} else {
 		s.byID[id] = b

@@ -187,7 +187,12 @@ const (
 	headerOnDisconnect = "Carrel-On-Disconnect"
 	headerTimeout      = "Carrel-Timeout"
 	headerSession      = "Carrel-Session"
+
+	headerIdempotencyKey = "Idempotency-Key"
 )
+
+// headerReplayed says in an answer that it is that of an earlier call.
+const headerReplayed = "Idempotent-Replayed"
 
 // refuseHeaders is middleware: it refuses headers of features that this host
 // does not have.
@@ -197,7 +202,10 @@ func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 		h := c.Request().Header
 		for name, values := range h {
 			ours := strings.HasPrefix(name, "Carrel-")
-			if ours && !slices.Contains(known, name) || name == "Idempotency-Key" {
+			if name == headerIdempotencyKey && (c.Request().Method != http.MethodPost || c.Path() != routeMethod) {
+				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is for calls of service methods; leave it out")
+			}
+			if ours && !slices.Contains(known, name) {
 				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is not supported by this host yet; leave it out")
 			}
 			if ours && len(values) > 1 {
@@ -245,6 +253,23 @@ func sessionHeader(c echo.Context) (carrel.SessionID, error) {
 	default:
 		return carrel.ParseSessionID(values[0])
 	}
+}
+
+// maxIdempotencyKey bounds an idempotency key, in bytes.
+const maxIdempotencyKey = 255
+
+// idempotencyKey reads what makes repeating the call safe, or "".
+func idempotencyKey(c echo.Context) (string, error) {
+	values := c.Request().Header.Values(headerIdempotencyKey)
+	if len(values) == 0 {
+		return "", nil
+	}
+	wrong := func(r rune) bool { return r <= ' ' || r > '~' }
+	if key := values[0]; len(values) == 1 && key != "" && len(key) <= maxIdempotencyKey && !strings.ContainsFunc(key, wrong) {
+		return key, nil
+	}
+	return "", carrel.Fail("httpapi.headers", abi.BadRequest, fmt.Sprintf(
+		"the header %s is sent once, with 1 to %d visible ASCII characters", headerIdempotencyKey, maxIdempotencyKey))
 }
 
 // page reads limit and after.

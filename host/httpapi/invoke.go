@@ -101,6 +101,9 @@ func (a *API) invoke(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if result.Replayed {
+		c.Response().Header().Set(headerReplayed, "true")
+	}
 	return c.JSON(http.StatusOK, invocationOf(result, closed))
 }
 
@@ -129,6 +132,9 @@ func (a *API) readCall(c echo.Context) (call invoke.Call, detached bool, err err
 		return call, false, err
 	}
 	if call.Session, err = sessionHeader(c); err != nil {
+		return call, false, err
+	}
+	if call.IdempotencyKey, err = idempotencyKey(c); err != nil {
 		return call, false, err
 	}
 	h := c.Request().Header

@@ -33,8 +33,9 @@ type run struct {
 	started chan struct{} // closed once there is buf
 	ended   chan struct{} // closed after its last event, or when it failed before its first
 
-	buf *buffer // to be read after started
-	err error   // to be read after ended: what it failed with
+	buf     *buffer // to be read after started
+	replays bool    // the answer is that of an earlier call; to be read after started
+	err     error   // to be read after ended: what it failed with
 
 	status string // of client.Response; to be read after ended
 
@@ -68,6 +69,7 @@ func (a *API) prepare(ctx context.Context, call invoke.Call, detached bool) *run
 	}
 	r.call.Stream = r
 	r.call.Queued = func() { close(r.queued) }
+	r.call.Replaying = func() { r.replays = true }
 	r.launch = sync.OnceFunc(func() {
 		a.background.Go(func() {
 			defer cancel(context.Canceled)

@@ -117,9 +117,11 @@ func (s *buffers) cut(b *buffer, limit string) {
 	if err != nil { // nothing in it can fail
 		data = []byte(`{"type":"error","sequence_number":0}`)
 	}
+	if !b.hidden { // else another's may have the id
+		delete(s.byID, b.id)
+	}
 	b.hidden = true
 	b.keep()
-	delete(s.byID, b.id)
 	s.drop(b, &event{kind: client.EventError, head: data})
 	if b.over.IsZero() {
 		b.run.cancel(why)

@@ -38,6 +38,9 @@ func (a *API) stream(c echo.Context, call invoke.Call, detached bool) error {
 	defer func() { r.leave(sawEnd) }()
 	begun, err := r.begun(ctx)
 	if begun {
+		if r.replays {
+			c.Response().Header().Set(headerReplayed, "true")
+		}
 		sawEnd, err = a.sendEvents(c, r.buf, 0)
 	}
 	if err != nil && !detached { // the client is gone

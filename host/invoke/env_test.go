@@ -125,10 +125,11 @@ func (c *modelCall) asked() string { return c.Messages[len(c.Messages)-1].Conten
 type disk struct {
 	*memstore.Store
 
-	mu     sync.Mutex // guards what follows
-	commit func(ctx context.Context) error
-	close  func() error
-	views  int // reads of windows
+	mu        sync.Mutex                      // guards what follows
+	commit    func(ctx context.Context) error // before a commit, instead of which its error comes
+	committed func(ctx context.Context) error // after one, whose outcome its error hides
+	close     func() error
+	views     int // reads of windows
 }
 
 func (d *disk) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLimit) (store.View, error) {
@@ -140,14 +141,18 @@ func (d *disk) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLim
 
 func (d *disk) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
 	d.mu.Lock()
-	before := d.commit
+	before, after := d.commit, d.committed
 	d.mu.Unlock()
 	if before != nil {
 		if err := before(ctx); err != nil {
 			return store.Committed{}, err
 		}
 	}
-	return d.Store.Commit(ctx, c)
+	done, err := d.Store.Commit(ctx, c)
+	if err == nil && after != nil {
+		err = after(ctx)
+	}
+	return done, err
 }
 
 func (d *disk) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {

@@ -35,6 +35,7 @@ var floor = map[string]int{
 	"sdk/go/carreltest":     2,
 	"store/datadir":         2,
 
+	"host/idempotency":     3,
 	"host/model/modeltest": 3,
 	"host/model/offline":   3,
 	"host/model/openai":    3,
