@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/sqlite"
 )
@@ -50,4 +51,45 @@ func BenchmarkCommit(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 		})
 	}
+}
+
+// BenchmarkTurnOnLongHistory measures what one turn costs, the read of its
+// window and its commit, on histories that differ in nothing but length.
+func BenchmarkTurnOnLongHistory(b *testing.B) {
+	text := strings.Repeat("a sentence of a chat. ", 10)
+	for _, messages := range []int{100, 100_000} {
+		b.Run(fmt.Sprintf("messages=%d", messages), func(b *testing.B) {
+			ctx := context.Background()
+			s := open(b, sqlite.Config{Path: newPath(b)})
+			k, _ := keyOf(1)
+			generation := stage(b, s, 1, messages, text)
+			b.ResetTimer()
+			for range b.N {
+				v := must(s.View(ctx, k, store.ViewLimit{Messages: 20}))(b)
+				if v.Stored < int64(messages) {
+					b.Fatalf("the history has %d messages", v.Stored)
+				}
+				if err := tryCommit(ctx, s, commitOf(1, generation, text, text)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), "µs/turn")
+		})
+	}
+}
+
+// stage makes the n-th key's history, of turns of two messages, in few
+// commits.
+func stage(tb testing.TB, s *sqlite.Store, n, messages int, text string) (generation int64) {
+	tb.Helper()
+	turn := store.NewTurn{Messages: []carrel.Message{
+		{Role: carrel.RoleUser, Content: text}, {Role: carrel.RoleAssistant, Content: text},
+	}}
+	for left := messages / 2; left > 0; {
+		c := commitOf(n, generation)
+		c.Turns = slices.Repeat([]store.NewTurn{turn}, min(left, 1000))
+		left -= len(c.Turns)
+		generation = must(s.Commit(context.Background(), c))(tb).Generation
+	}
+	return generation
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,9 @@ var concurrencyCases = []testCase{
 	{"turns to many keys are all there", concurrentManyKeys},
 	{"of many first turns on one key one is stored", concurrentFirstTurn},
 	{"turns race with deletions and none comes back from the dead", concurrentDeletes},
+	{"of many seeded turns on one empty history one brings its seeds", concurrentSeeds},
+	{"turns that trim, deleted turns and new ones leave exact counts", concurrentTrims},
+	{"of many that end an expired history at once one does", concurrentExpiry},
 	{"of many equal tenants one is created", concurrentCreate},
 	{"of many first owners one is created", concurrentFirstOwner},
 }
@@ -156,6 +160,98 @@ func concurrentDeletes(t *testing.T, s store.Store) {
 	})
 	if left := int64(len(contents(t, s, k))); evicted.Load()+left != stored.Load() {
 		t.Errorf("%d messages were stored, %d evicted, %d are left", stored.Load(), evicted.Load(), left)
+	}
+}
+
+func concurrentSeeds(t *testing.T, s store.Store) {
+	const writers = 16
+	k := keyOf(acme, "1")
+	r := requestScope(acme, "r")
+	generation := touch(t, s, r, k)
+	together(writers, func(i int) {
+		c := commitOf(r, k, generation, fmt.Sprint("u", i), "a")
+		c.Seeds = newTurns(turnOf("s", "t"))
+		if err := commit(context.Background(), s, c); err != nil {
+			t.Error(err)
+		}
+	})
+	all := contents(t, s, k)
+	if len(all) != 2+2*writers || all[0] != "s" || slices.Contains(all[1:], "s") {
+		t.Errorf("the history is %q", all)
+	}
+	wantCounted(t, s, k)
+}
+
+func concurrentTrims(t *testing.T, s store.Store) {
+	const writers, turns = 8, 12
+	k := keyOf(acme, "1")
+	r := requestScope(acme, "r")
+	generation := touch(t, s, r, k)
+	var trimmed, deleted atomic.Int64
+	together(writers, func(i int) {
+		for range turns {
+			c := commitOf(r, k, generation, fmt.Sprint("u", i), "a", "and more")
+			c.Most = 15
+			done, err := s.Commit(context.Background(), c)
+			if err != nil {
+				t.Error(err)
+			}
+			trimmed.Add(done.Trimmed)
+			switch err := s.DeleteTurn(context.Background(), k, generation, done.LastTurn-int64(i)); carrel.CodeOf(err) {
+			case abi.OK:
+				deleted.Add(3)
+			case abi.NotFound:
+			default:
+				t.Error(err)
+			}
+		}
+	})
+	wantCounted(t, s, k)
+	h := history(t, s, k)
+	if h.LastTurn != writers*turns || h.Messages != 3*writers*turns-trimmed.Load()-deleted.Load() || h.Messages > 15 {
+		t.Errorf("after %d turns of 3 messages, of which %d were trimmed and %d deleted, the history is %+v",
+			writers*turns, trimmed.Load(), deleted.Load(), h)
+	}
+}
+
+func concurrentExpiry(t *testing.T, s store.Store) {
+	const callers = 12
+	app := applicationOf(t, s)
+	k := keyOf(acme, "1")
+	say(t, s, app, k, "hello", "hi")
+	was := history(t, s, k).Generation
+	var ended atomic.Int64
+	generations := make([]int64, callers)
+	together(callers, func(i int) {
+		switch i % 3 {
+		case 0:
+			evicted, err := s.ExpireHistories(context.Background(), noon, late, 10)
+			if err != nil {
+				t.Error(err)
+			}
+			ended.Add(int64(len(evicted)))
+		default:
+			again := touchOf(app, k)
+			again.At, again.Cutoff = late, noon
+			var err error
+			if generations[i], err = s.Touch(context.Background(), again); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	now := history(t, s, k).Generation
+	if now == was || ended.Load() > 1 {
+		t.Errorf("the generation is %d, it was %d, and %d histories were expired by hand", now, was, ended.Load())
+	}
+	for i, g := range generations {
+		if i%3 != 0 && g != now {
+			t.Errorf("a touch returned generation %d, want %d", g, now)
+		}
+	}
+	wantContents(t, s, k)
+	records := must(s.ListEvictions(context.Background(), store.EvictionFilter{Tenant: acme, Limit: 10}))(t)
+	if len(records) != 1 {
+		t.Errorf("%d histories ended", len(records))
 	}
 }
 
