@@ -99,7 +99,6 @@ func TestARequestThatIsWrongIsRefusedBeforeAnyWork(t *testing.T) {
 		"a body under a coding":     {body: good, header: [2]string{"Content-Encoding", "gzip"}, status: 415, code: "unsupported_media_type"},
 		"a query parameter":         {path: botChat + "?stream=true", body: good, status: 400, code: "bad_request", says: []string{`"stream"`}},
 		"a query that is broken":    {path: botChat + "?%zz", body: good, status: 400, code: "bad_request"},
-		"an idempotency key":        {body: good, header: [2]string{"Idempotency-Key", "1"}, status: 400, code: "bad_request", says: notYet},
 		"a wish to be told later":   {body: good, header: [2]string{"Prefer", "wait=1, respond-async"}, status: 400, code: "bad_request", says: notYet},
 		"a header to come":          {body: good, header: [2]string{"Carrel-Budget", "1"}, status: 400, code: "bad_request", says: []string{"Carrel-Budget", "not supported"}},
 		"a conflict rule to come":   {body: good, header: [2]string{"Carrel-On-Conflict", "merge"}, status: 400, code: "bad_request", says: []string{"wait, reject"}},
