@@ -24,8 +24,8 @@ type Import struct {
 	Request carrel.RequestID // of the call that imports
 	Caller  carrel.Caller
 	Plugin  carrel.PluginName // must be active: its application scope holds the history
-	Kind    carrel.KeyKind    // explicit, or plugin with an owner
-	Owner   carrel.Owner
+	Kind    carrel.KeyKind    // explicit, or plugin
+	Owner   carrel.Owner      // of a header provider's id; "" = the caller's own
 	ID      carrel.MemoryID
 	System  string // "" = none
 	Turns   []store.NewTurn
@@ -39,7 +39,8 @@ type Import struct {
 // Errors: forbidden if the caller's role may not invoke, or for a key of the
 // plugin's own provider that is not the caller's own, unless the caller is an
 // owner; invalid_params for turns that are not whole, with pointers such as
-// /turns/0/messages/1, and for other kinds of keys; invalid_memory_id;
+// /turns/0/messages/1, for other kinds of keys, and for a key that the plugin's
+// provider, in the active version, can never yield; invalid_memory_id;
 // limit_exceeded (messagesPerHistory, turnMessages, systemMessageBytes);
 // history_conflict if the key has a history with messages; not_found if the
 // plugin is not active; and those of Run that concern load.
@@ -72,8 +73,9 @@ func (v *Invoker) doImport(ctx context.Context, in Import) (store.History, error
 	f := v.byHand(running, in.Caller, in.Plugin, in.Request)
 	f.tree.scope = v.cfg.Scopes.Begin(in.Caller.Tenant, in.Request)
 	defer f.tree.end(ctx)
-	k := carrel.MemoryKey{
-		Tenant: in.Caller.Tenant, Namespace: carrel.Namespace(in.Plugin), Kind: in.Kind, Owner: in.Owner, ID: in.ID,
+	k, err := in.key(running.Manifest.DefaultMemoryID)
+	if err != nil {
+		return store.History{}, err
 	}
 	if in.Kind == carrel.KindExplicit {
 		shared, err := v.shared(ctx, f)
@@ -161,9 +163,7 @@ func (in Import) check(l Limits) error {
 	return nil
 }
 
-// checkKey lets callers name what they could also reach by calling: any
-// explicit id, but of the ids that a plugin's own provider yields only those
-// that are theirs by the header. Nobody could tell whose the others are.
+// checkKey judges the form of a key.
 func (in Import) checkKey() error {
 	const op = "invoke.Import"
 	bad := func(msg string) error { return carrel.Fail(op, abi.InvalidParams, msg) }
@@ -178,21 +178,55 @@ func (in Import) checkKey() error {
 			"import it as %q", string(in.Kind), carrel.KindExplicit))
 	case in.Owner != "" && !isOwner(in.Owner):
 		return bad("an owner is as an export names it: subject: and a subject, or key: and an API key's id")
-	case in.Caller.Role != carrel.RoleOwner && in.Owner != memory.OwnerOf(in.Caller):
-		return carrel.Fail(op, abi.Forbidden,
+	}
+	provided, method := in.provided()
+	if _, err := carrel.ParseAddress(string(in.Plugin) + "/" + method); err != nil {
+		return carrel.Fail(op, abi.InvalidMemoryID,
+			"an id of the plugin's own provider ends in # and the method whose it is, as in anna#com.acme.MyChat.chat")
+	}
+	_, err := carrel.ParseDefaultID(provided)
+	return err
+}
+
+// provided splits a default memory id: what the provider yields, and the method.
+func (in Import) provided() (id, method string) {
+	at := max(0, strings.LastIndexByte(string(in.ID), '#'))
+	return string(in.ID[:at]), strings.TrimPrefix(string(in.ID[at:]), "#")
+}
+
+// key returns the key of the history in the plugin's own namespace, by the
+// plugin's provider. It lets callers name what they could also reach by
+// calling: any explicit id, but of the provider's only those that it yields
+// for them. What an export yields nobody can tell but the plugin.
+func (in Import) key(p *abi.DefaultMemoryID) (carrel.MemoryKey, error) {
+	const op = "invoke.Import"
+	k := carrel.MemoryKey{
+		Tenant: in.Caller.Tenant, Namespace: carrel.Namespace(in.Plugin), Kind: in.Kind, Owner: in.Owner, ID: in.ID,
+	}
+	if in.Kind == carrel.KindExplicit {
+		return k, nil
+	}
+	own := false
+	switch {
+	case p == nil:
+		return k, carrel.Fail(op, abi.InvalidParams, fmt.Sprintf(
+			"the plugin declares no default memory id provider, so no call would find the history again; import it as %q", carrel.KindExplicit))
+	case strings.HasPrefix(p.From, abi.FromHeader):
+		if k.Owner == "" {
+			k.Owner = memory.OwnerOf(in.Caller)
+		}
+		own = k.Owner == memory.OwnerOf(in.Caller)
+	case k.Owner != "":
+		return k, carrel.Fail(op, abi.InvalidParams, "only ids of a header provider have an owner, and the plugin's provider is none")
+	case p.From == abi.FromSubject:
+		id, _ := in.provided()
+		own = id == string(in.Caller.Subject)
+	}
+	if !own && in.Caller.Role != carrel.RoleOwner {
+		return k, carrel.Fail(op, abi.Forbidden,
 			"this memory id comes from the plugin's own provider and is not this caller's; an API key of role owner may import it")
 	}
-	noID := carrel.Fail(op, abi.InvalidMemoryID,
-		"an id of the plugin's own provider ends in # and the method whose it is, as in anna#com.acme.MyChat.chat")
-	at := strings.LastIndexByte(string(in.ID), '#')
-	if at < 0 {
-		return noID
-	}
-	if _, err := carrel.ParseAddress(string(in.Plugin) + "/" + string(in.ID[at+1:])); err != nil {
-		return noID
-	}
-	_, err := carrel.ParseDefaultID(string(in.ID[:at]))
-	return err
+	return k, nil
 }
 
 // isOwner reports whether a header provider's ids can have this owner.
