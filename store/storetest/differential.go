@@ -18,8 +18,8 @@ import (
 
 // Differential does the same random things to two empty stores and compares
 // everything that they answer, and everything that can be read of them after
-// each step. open is called once for each of rapid's runs; Differential closes
-// the stores. Neither may put off what closing a scope deletes.
+// each step, records of evictions now and then. open is called once for each
+// of rapid's runs; Differential closes the stores.
 func Differential(t *testing.T, open func(t *testing.T) (a, b store.Store)) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := open(t)
@@ -360,7 +360,7 @@ func (p *pair) compare(rt *rapid.T) {
 	p.rt = rt
 	ctx := context.Background()
 	limit := store.ViewLimit{Messages: p.number("view", 0, 20), Bytes: int64(p.number("view bytes", 0, 40)), Cutoff: p.cutoff()}
-	by, since := p.toucher(), p.time("since")
+	by, since, records := p.toucher(), p.time("since"), p.number("records", 0, 2) == 0
 	for _, t := range pairTenants {
 		for _, k := range keysOf(t) {
 			p.view(k, limit)
@@ -381,7 +381,9 @@ func (p *pair) compare(rt *rapid.T) {
 			same(p, "ListHistories", func(s store.Store) ([]store.History, error) { return s.ListHistories(ctx, f) })
 		}
 		for _, f := range []store.EvictionFilter{{Limit: 1000}, {Limit: 3, After: 2, Since: since}} {
-			f.Tenant = t
+			if f.Tenant = t; !records {
+				continue
+			}
 			same(p, "ListEvictions", func(s store.Store) ([]store.EvictionRecord, error) { return s.ListEvictions(ctx, f) })
 		}
 		for _, id := range pairSessions {
