@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"runtime"
 
 	driver "modernc.org/sqlite"
 
@@ -150,9 +151,14 @@ func (s *Store) Count(ctx context.Context, table string) (int, error) {
 	})
 }
 
-// NeverAtOnce makes every close of a scope from now on one whose histories are
-// deleted afterwards, however few they are.
-func (s *Store) NeverAtOnce() { s.atOnce = -1 }
+// NeverAtOnce makes whatever ends histories from now on leave the deleting to
+// the emptier, however few they are.
+func (s *Store) NeverAtOnce() error {
+	return change(context.Background(), s, "NeverAtOnce", func(_ context.Context, q *session) error {
+		q.ends.histories, q.ends.messages = -1, -1
+		return nil
+	})
+}
 
 // HoldClosing keeps the histories of a scope that closes, and those of scopes
 // that close later, from being deleted until release.
@@ -166,10 +172,42 @@ var LiveQueries = map[string]string{
 	"the histories touched in a scope":    touchedAtOnce,
 }
 
+// HistoryQueries are those that pick or count histories and messages, by what
+// they answer.
+var HistoryQueries = map[string]string{
+	"a history's view":               viewed,
+	"the newest messages":            newestMessages,
+	"the oldest messages' weights":   weights,
+	"the histories of a tenant":      listHistories,
+	"the histories of a namespace":   listNamespace,
+	"the histories that one touched": listTouched,
+	"expired histories":              expiredHistories,
+	"all histories, counted":         countHistories,
+	"leaking histories, counted":     countLeaking,
+	"open scopes, counted":           countScopes,
+}
+
 // Do runs f in the writer.
 func (s *Store) Do(f func()) error {
 	return change(context.Background(), s, "Do", func(context.Context, *session) error {
 		f()
 		return nil
+	})
+}
+
+// AwaitScrub returns when a scrub waits for the emptier.
+func (s *Store) AwaitScrub() {
+	for waiting := 0; waiting == 0; runtime.Gosched() {
+		s.emptier.mu.Lock()
+		waiting = len(s.emptier.waiting)
+		s.emptier.mu.Unlock()
+	}
+}
+
+// SetBusyTimeout sets how long the writer waits for others, in milliseconds.
+func (s *Store) SetBusyTimeout(ms int) error {
+	return change(context.Background(), s, "SetBusyTimeout", func(ctx context.Context, q *session) error {
+		_, err := q.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", ms))
+		return err
 	})
 }

@@ -191,7 +191,8 @@ func wantFixtureSessions(t *testing.T, s *sqlite.Store) {
 		size += m.Size()
 	}
 	want[1].ClosedAt, want[1].Reason, want[1].Evicted = noon, carrel.ReasonExpired, []carrel.Eviction{{
-		Handle: handle, Plugin: "chat", Key: key, Reason: carrel.ReasonExpired, Messages: 4, Bytes: size, At: noon,
+		Handle: handle, Plugin: "chat", Key: key, Reason: carrel.ReasonExpired,
+		Scope: carrel.ScopeSession, Instance: "ses_closed", Messages: 4, Bytes: size, At: noon,
 	}}
 	for _, ses := range want {
 		if d := cmp.Diff(ses, must(s.Session(ctx, acme, ses.ID, &ses.Owner))(t)); d != "" {
