@@ -40,10 +40,13 @@ func (a *API) readEvents(c echo.Context) error {
 	return err
 }
 
-// joinEvents finds the buffer that a route names. That of a session whose time
-// has passed is not there any more.
+// joinEvents finds the buffer that a route names. That of a session or a
+// history whose time has passed is not there any more.
 func (a *API) joinEvents(c echo.Context) (*buffer, error) {
 	who := caller(c)
+	if err := a.cfg.Scopes.Expire(c.Request().Context()); err != nil {
+		return nil, err
+	}
 	b, err := a.buffers.join(who, param(c, "invocation"))
 	if err != nil || b.run.call.Session == "" {
 		return b, err

@@ -131,6 +131,8 @@ func TestReadingDoesNotKeepAHistoryAlive(t *testing.T) {
 
 func TestATurnOnAHistoryThatHasExpiredBeginsANewOne(t *testing.T) {
 	whereHistoriesExpire(t, func(t *testing.T, d *disk, r *scope.Registry, app store.ScopeInstance) {
+		watcher := &onlooker{}
+		r.Watch(watcher)
 		use := application(app, "a")
 		chatIn(t, d, r, use)
 		was := only(t, r)
@@ -146,6 +148,9 @@ func TestATurnOnAHistoryThatHasExpiredBeginsANewOne(t *testing.T) {
 		q.Close(t.Context())
 		if now := only(t, r); now.Generation != v.Generation || now.Messages != 2 {
 			t.Errorf("seen is %+v", now)
+		}
+		if n := stats(t, r).Evictions[carrel.ReasonExpired]; n != 1 || len(watcher.all()) != 1 {
+			t.Errorf("%d are counted, watchers were told %q", n, watcher.all())
 		}
 		records, err := d.ListEvictions(t.Context(), store.EvictionFilter{Tenant: acme, Limit: 10})
 		noError(t, err)

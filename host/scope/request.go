@@ -63,6 +63,9 @@ func (q *Request) Touch(ctx context.Context, u Use) error {
 	if err := q.r.settle(ctx, u.Key.Tenant); err != nil {
 		return err
 	}
+	if err := q.r.endExpired(ctx, u.Key); err != nil {
+		return err
+	}
 	return q.write(u, func(t store.Touch) error {
 		t.Cutoff = q.r.cutoff()
 		_, err := q.r.cfg.Store.Touch(ctx, t)
@@ -85,6 +88,11 @@ func (q *Request) ownsAlone(k carrel.MemoryKey) bool {
 // scope_closed if the history ended meanwhile or the scope did, and those of
 // Histories.
 func (q *Request) Commit(ctx context.Context, u Use, c store.Commit) (done store.Committed, err error) {
+	if c.Generation == 0 { // then it touches
+		if err := q.r.endExpired(ctx, u.Key); err != nil {
+			return store.Committed{}, err
+		}
+	}
 	err = q.write(u, func(t store.Touch) error {
 		c.Touch, c.At = t, t.At
 		done, err = q.r.Histories().Commit(ctx, c)

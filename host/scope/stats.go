@@ -20,7 +20,7 @@ type Stats struct {
 	store.Counts
 	// Evictions counts the histories that ended since the start, by reason,
 	// those that Recover ended among them. It lacks what a write of unknown
-	// outcome ended, and expired histories that a new one took the place of.
+	// outcome ended.
 	Evictions map[carrel.EvictionReason]int64
 	// LateCommits counts the turns since the start that were dropped because
 	// their history or their scope had ended meanwhile.

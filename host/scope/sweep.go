@@ -4,11 +4,40 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store"
 )
 
 // sweepBatch bounds how many histories end, or records go, in one change:
 // other writes come in between.
 const sweepBatch = 256
+
+// Expire ends the histories that have expired, of all tenants, and tells those
+// who watch: whoever shows copies of what histories say calls it first. Without
+// a time to live it costs nothing. Errors are the store's.
+func (r *Registry) Expire(ctx context.Context) error { return r.sweepHistories(ctx) }
+
+// endExpired ends the history under a key if it has expired. The first write
+// to the new one would end it as well, and nobody would learn of it.
+func (r *Registry) endExpired(ctx context.Context, k carrel.MemoryKey) error {
+	c := r.cutoff()
+	if c.IsZero() {
+		return nil
+	}
+	h, err := r.cfg.Store.History(ctx, k.Tenant, r.Handle(k), nil, store.Cutoff{})
+	if carrel.CodeOf(err) == abi.NotFound {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for an expired history: %w", err)
+	}
+	if !h.Application || h.LastUsedAt.After(c) {
+		return nil
+	}
+	return r.sweepHistories(ctx)
+}
 
 // sweepHistories ends the histories that have expired. Nobody has seen them
 // since they did.

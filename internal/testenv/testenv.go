@@ -99,6 +99,9 @@ func (e *Env) Restart() {
 // Addr returns the host's base URL.
 func (e *Env) Addr() string { return e.host.Info().Address }
 
+// Stats returns the host's numbers.
+func (e *Env) Stats(ctx context.Context) (host.Stats, error) { return e.host.Stats(ctx) }
+
 // Data returns the data directory.
 func (e *Env) Data() string { return e.cfg.Data }
 
@@ -147,5 +150,7 @@ const wantNoCode = abi.OK
 
 // noRedirects is how every actor talks: what the host says is what counts.
 var noRedirects = &http.Client{
+	// As many clients as a test may have, each with a connection that stays.
+	Transport: &http.Transport{MaxIdleConns: 1000, MaxIdleConnsPerHost: 128},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
