@@ -1,0 +1,133 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/host/idempotency"
+	"github.com/carrelhost/carrel/store"
+	"github.com/carrelhost/carrel/store/sqlite"
+)
+
+// The writers of a store are first come, first served. A commit that its
+// caller gives up at any instant is therefore decided before the claim that
+// follows it: either that finds the answer, and the turn is there, or it takes
+// the claim, and the turn never comes.
+func TestAClaimIsDecidedAfterTheCommitThatNobodyWaitedFor(t *testing.T) {
+	const callers, rounds = 8, 40
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "carrel.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // a store that was read
+	k, err := idempotency.New(idempotency.Config{
+		Store: s, Node: "one", Most: callers * rounds, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(ctx context.Context, id, text string, answer *store.Answer) error {
+		now := time.Now()
+		_, err := s.Commit(ctx, store.Commit{
+			Touch: store.Touch{
+				Scope: store.ScopeInstance{ID: carrel.ScopeID("scope " + id), Tenant: "acme", Scope: carrel.ScopeRequest, Node: "one", OpenedAt: now},
+				Key:   key(id), Handle: handle(id), Plugin: "p", At: now,
+			},
+			Turns: []store.NewTurn{{Messages: []carrel.Message{
+				{Role: carrel.RoleUser, Content: "U"}, {Role: carrel.RoleAssistant, Content: text},
+			}}},
+			Answer: answer, At: now,
+		})
+		return err
+	}
+	var mu sync.Mutex // guards what became of the commits
+	became := map[string]int{}
+	one := func(rng *rand.Rand, id string) {
+		c := call(t, `{}`, func(c *idempotency.Call) { c.Key = id })
+		first, err := k.Enter(t.Context(), c)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := first.Claim(t.Context(), false); err != nil {
+			t.Error(err)
+			return
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(int(20*time.Millisecond))))
+		err = commit(short, id, "A1", first.Seal([]byte("A1")))
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("commit: %v", err)
+		}
+		if err != nil {
+			first.Doubt()
+		}
+		first.End(t.Context(), err == nil)
+
+		second, again := k.Enter(t.Context(), c)
+		if again != nil {
+			t.Error(again)
+			return
+		}
+		defer second.End(t.Context(), false)
+		stored, again := second.Claim(t.Context(), false)
+		if again != nil {
+			t.Errorf("claim: %v", again)
+			return
+		}
+		view, viewed := s.View(t.Context(), key(id), store.ViewLimit{Messages: 10})
+		if viewed != nil {
+			t.Errorf("view: %v", viewed)
+			return
+		}
+		outcome := "told"
+		switch {
+		case stored != nil && (view.Stored != 2 || string(stored.Answer) != "A1"):
+			t.Errorf("the answer is %q and %d messages are stored", stored.Answer, view.Stored)
+		case stored == nil && view.Stored != 0:
+			t.Errorf("the claim was taken again and %d messages are stored", view.Stored)
+		case stored == nil && err == nil:
+			t.Error("an acknowledged answer is gone")
+		case stored != nil && err != nil:
+			outcome = "stored and not told"
+		case stored == nil:
+			outcome = "not stored"
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		became[outcome]++
+	}
+	var all sync.WaitGroup
+	for n := range callers {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(n)))
+			for round := range rounds {
+				one(rng, fmt.Sprintf("%d-%d", n, round))
+			}
+		})
+	}
+	all.Wait()
+	t.Log(became)
+	// Nothing that was given up comes later.
+	list, err := s.ListHistories(t.Context(), store.HistoryFilter{Tenant: "acme", Limit: callers * rounds})
+	if err != nil || len(list) != became["told"]+became["stored and not told"] {
+		t.Errorf("%d turns are stored, %v", len(list), err)
+	}
+}
+
+func key(id string) carrel.MemoryKey {
+	return carrel.MemoryKey{Tenant: "acme", Namespace: "p", Kind: carrel.KindExplicit, ID: carrel.MemoryID(id)}
+}
+
+func handle(id string) (h carrel.Handle) {
+	copy(h[:], id)
+	return h
+}
