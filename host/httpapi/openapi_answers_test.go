@@ -30,6 +30,7 @@ type witness struct {
 const (
 	documentURL = "https://carrel.example/openapi.json"
 	moduleBytes = 64 << 10
+	importBytes = 64 << 10
 )
 
 func newWitness(t *testing.T, env *testenv.Env) *witness {
@@ -112,7 +113,8 @@ func (w *witness) send(operation, path string, r request, status int) node {
 }
 
 func isJSON(resp *http.Response) bool {
-	return strings.Contains(resp.Header.Get("Content-Type"), "json")
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return kind == "application/json" || kind == "application/problem+json"
 }
 
 // answered holds an answer against the document.
@@ -195,7 +197,7 @@ You forget
 
 func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	cfg := testenv.Config()
-	cfg.Limits.ModuleBytes = moduleBytes
+	cfg.Limits.ModuleBytes, cfg.Limits.ImportBytes = moduleBytes, importBytes
 	env := testenv.New(t, cfg)
 	w := newWitness(t, env)
 	owner := administration(w)
@@ -204,6 +206,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	calls(w, owner)
 	sessions(w, owner)
 	streams(w, owner)
+	byHand(w, owner)
 	endings(w, owner)
 	for _, path := range []string{"/livez", "/readyz", "/version", "/api/v1/openapi.json"} {
 		w.send("GET "+path, path, request{}, http.StatusOK)
