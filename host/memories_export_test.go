@@ -162,6 +162,12 @@ func TestAnImportNeedsAnActivePluginAndALastingMemoryID(t *testing.T) {
 			t.Errorf("a session's history under an id of its own: %+v, %v", kept, err)
 		}
 
+		for _, size := range []int64{0, 2001} { // in chunks, or announced
+			big := append(bytes.Clone(file), bytes.Repeat([]byte(" "), 2001-len(file))...)
+			if _, err := imported(t, acme, big, client.ImportOptions{MemoryID: "2", Size: size}); testenv.CodeOf(err) != abi.TooLarge {
+				t.Errorf("over limits.importBytes, size %d: %v", size, err)
+			}
+		}
 		const path = "/api/v1/memories/import"
 		lined := acme.With("Content-Type", client.HistoryType)
 		for name, c := range map[string]struct {
@@ -272,7 +278,7 @@ func halfway(t *testing.T, a *testenv.Actor, then func(key string) error) ([]byt
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(r)
-	return append(first, rest...), err
+	return slices.Concat(first, rest), err
 }
 
 func TestAHeadersOwnerIsExportedToTheTenantsOwnerAlone(t *testing.T) {
