@@ -20,9 +20,9 @@ const (
 	// Past ?3 it makes no difference how many there are.
 	countClaims     = "SELECT count(*) FROM (SELECT 1 FROM claims WHERE tenant = ?1 AND at > ?2 LIMIT ?3)"
 	interruptClaims = `UPDATE claims SET interrupted = 1
-		WHERE sealed IS NULL AND interrupted = 0 AND (node < ?1 OR node > ?1) AND handler = 1`
+		WHERE sealed IS NULL AND interrupted = 0 AND node <> ?1 AND handler = 1`
 	releaseClaims = `DELETE FROM claims
-		WHERE sealed IS NULL AND interrupted = 0 AND (node < ?1 OR node > ?1) AND handler = 0`
+		WHERE sealed IS NULL AND interrupted = 0 AND node <> ?1 AND handler = 0`
 	forgetClaims = `DELETE FROM claims WHERE id IN (SELECT id FROM claims
 		WHERE at <= ?1 AND NOT (node = ?2 AND sealed IS NULL AND interrupted = 0) ORDER BY at LIMIT ?3)`
 )

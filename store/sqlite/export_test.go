@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"fmt"
 	"runtime"
+	"time"
 
 	driver "modernc.org/sqlite"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/store"
 )
 
 // Recent reports whether a version of SQLite is one that Open accepts.
@@ -209,5 +211,38 @@ func (s *Store) SetBusyTimeout(ms int) error {
 	return change(context.Background(), s, "SetBusyTimeout", func(ctx context.Context, q *session) error {
 		_, err := q.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", ms))
 		return err
+	})
+}
+
+// EndQueries are those about what has ended, by what they do.
+var EndQueries = map[string]string{
+	"the records of a tenant":                      listEvictions,
+	"forgetting records":                           forgetEvictions,
+	"dropping the oldest records":                  dropRecords,
+	"recording what a step deletes":                recordsOfClosing,
+	"what ended a history":                         endedBy,
+	"the histories that a subject touched":         subjectHistories,
+	"the histories touched in a subject's session": subjectSessionHistories,
+	"the scopes of a subject's sessions":           closeSubjectScopes,
+	"a subject's sessions":                         eraseSubjectSessions,
+	"a subject's claims":                           eraseSubjectClaims,
+	"a claim":                                      selectClaim,
+	"the claims of a tenant, counted":              countClaims,
+	"interrupting claims":                          interruptClaims,
+	"releasing claims":                             releaseClaims,
+	"forgetting claims":                            forgetClaims,
+}
+
+// HoldEndings keeps what ends from now on from being deleted until release: a
+// small scope closes first, and is held.
+func (s *Store) HoldEndings() (release func(), err error) {
+	const id = "held"
+	release = s.emptier.hold(id)
+	return release, change(context.Background(), s, "HoldEndings", func(ctx context.Context, q *session) error {
+		si := store.ScopeInstance{ID: id, Tenant: "nobody", Scope: carrel.ScopeRequest}
+		if _, err := openScope(ctx, q, si); err != nil {
+			return err
+		}
+		return beginClosing(ctx, q, si, carrel.ReasonScopeClosed, time.Time{})
 	})
 }

@@ -56,6 +56,7 @@ func everyMethod(ctx context.Context, s store.Store, generation int64) map[strin
 	_, errs["Messages"] = s.Messages(ctx, k, generation, -1, 10)
 	_, errs["Touch"] = s.Touch(ctx, touchOf(r, k))
 	errs["Commit"] = commit(ctx, s, commitOf(r, keyOf(acme, "new"), 0, "u", "a"))
+	errs["DeleteTurn"] = s.DeleteTurn(ctx, k, generation, 1)
 	_, errs["DeleteHistory"] = s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon})
 	errs["CreateSession"] = s.CreateSession(ctx, sessionOf(acme, "ses_new"), 10)
 	errs["OpenSession"] = s.OpenSession(ctx, socketScope(acme, "ses_ws", node))
@@ -71,6 +72,18 @@ func everyMethod(ctx context.Context, s store.Store, generation int64) map[strin
 	_, errs["ListScopes"] = s.ListScopes(ctx, carrel.ScopeRequest, "", 10)
 	_, errs["Deactivate"] = s.Deactivate(ctx, acme, chat)
 	_, errs["DeletePlugin"] = s.DeletePlugin(ctx, acme, chat)
+	_, errs["ListEvictions"] = s.ListEvictions(ctx, store.EvictionFilter{Tenant: acme, Limit: 10})
+	_, errs["ForgetEvictions"] = s.ForgetEvictions(ctx, noon, 10)
+	_, errs["EraseSubject"] = s.EraseSubject(ctx, acme, "ada", noon)
+	_, errs["Claim"] = s.Claim(ctx, claimOf(1), 10)
+	errs["Answer"] = s.Answer(ctx, store.Answer{Claim: claimOf(1).ID, At: noon})
+	errs["ReleaseClaim"] = s.ReleaseClaim(ctx, claimOf(1).ID)
+	_, errs["ReleaseClaims"] = s.ReleaseClaims(ctx, node)
+	_, errs["ForgetClaims"] = s.ForgetClaims(ctx, node, noon, 10)
+	_, errs["Scrub"] = s.Scrub(ctx, noon)
+	_, errs["LastScrub"] = s.LastScrub(ctx)
+	_, errs["ExpireHistories"] = s.ExpireHistories(ctx, noon, noon, 10)
+	_, errs["Counts"] = s.Counts(ctx)
 	_, errs["HostSecret"] = s.HostSecret(ctx)
 	errs["Check"] = s.Check(ctx)
 	return errs
@@ -84,7 +97,8 @@ func makeAll(t *testing.T, s store.Store) int64 {
 	install(t, s, acme, chat, "app")
 	put(t, s, acme, chat, "spare")
 	createSession(t, s, sessionOf(acme, ses))
-	return touch(t, s, requestScope(acme, "r"), keyOf(acme, "1"))
+	say(t, s, requestScope(acme, "r"), keyOf(acme, "1"), "hello", "hi")
+	return history(t, s, keyOf(acme, "1")).Generation
 }
 
 func lifeCanceled(t *testing.T, s store.Store) {
