@@ -26,10 +26,10 @@ func TestAViewReadsAsMuchOfALongHistoryAsOfAShortOne(t *testing.T) {
 	}
 	fill(0, short)
 	fill(1, long)
-	pages := func(n, messages int) int {
+	pages := func(n, messages int, limit store.ViewLimit) int {
 		k, _ := keyOf(n)
 		return must(s.PagesRead(t.Context(), func() error {
-			v, err := s.View(t.Context(), k, store.ViewLimit{Messages: 20})
+			v, err := s.View(t.Context(), k, limit)
 			if err != nil {
 				return err
 			}
@@ -40,11 +40,17 @@ func TestAViewReadsAsMuchOfALongHistoryAsOfAShortOne(t *testing.T) {
 			return nil
 		}))(t)
 	}
-	pages(0, short) // reads the schema, once for the connection
-	ofShort, ofLong := pages(0, short), pages(1, long)
-	t.Logf("a view looks at %d pages of %d messages and at %d of %d", ofShort, short, ofLong, long)
-	// A tree of 1000 times as many rows may be two levels higher.
-	if ofShort == 0 || ofLong > ofShort+3 {
-		t.Errorf("a view looks at %d pages of %d messages and at %d of %d", ofShort, short, ofLong, long)
+	size := int64(len(fmt.Sprintf("message %d of a history", long)))
+	for name, limits := range map[string][2]store.ViewLimit{ // of the short history and of the long one
+		"a limit on messages": {{Messages: 20}, {Messages: 20}},
+		"a limit on bytes":    {{Messages: 20}, {Messages: long, Bytes: 19*size + 1}},
+	} {
+		pages(0, short, limits[0]) // reads the schema, once for the connection
+		ofShort, ofLong := pages(0, short, limits[0]), pages(1, long, limits[1])
+		t.Logf("with %s a view looks at %d pages of %d messages and at %d of %d", name, ofShort, short, ofLong, long)
+		// A tree of 1000 times as many rows may be two levels higher.
+		if ofShort == 0 || ofLong > ofShort+3 {
+			t.Errorf("with %s a view looks at %d pages of %d messages and at %d of %d", name, ofShort, short, ofLong, long)
+		}
 	}
 }

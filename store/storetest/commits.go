@@ -164,7 +164,6 @@ func commitSeeds(t *testing.T, s store.Store) {
 }
 
 func commitDrops(t *testing.T, s store.Store) {
-	ctx := context.Background()
 	r := requestScope(acme, "r")
 	for i, c := range []struct {
 		name   string
@@ -183,7 +182,7 @@ func commitDrops(t *testing.T, s store.Store) {
 			drop := commitOf(r, k, fill(t, s, r, k, 3), "new", "turn")
 			system := "S"
 			drop.System, drop.DropTo = &system, c.dropTo
-			done := must(s.Commit(ctx, drop))(t)
+			done := must(s.Commit(context.Background(), drop))(t)
 			wantContents(t, s, k, c.want...)
 			wantCounted(t, s, k)
 			if done.Trimmed != 0 || done.LastTurn != 4 {
@@ -194,12 +193,11 @@ func commitDrops(t *testing.T, s store.Store) {
 	k := keyOf(acme, "first")
 	first := commitOf(r, k, 0, "u", "a")
 	first.Seeds, first.DropTo = newTurns(turnOf("s", "t")), 100
-	noError(t, commit(ctx, s, first))
+	noError(t, commit(context.Background(), s, first))
 	wantContents(t, s, k, "s", "t", "u", "a")
 }
 
 func commitTrims(t *testing.T, s store.Store) {
-	ctx := context.Background()
 	r := requestScope(acme, "r")
 	for i, c := range []struct {
 		name    string
@@ -220,13 +218,13 @@ func commitTrims(t *testing.T, s store.Store) {
 			trim := commitOf(r, k, fill(t, s, r, k, 2), "new", "turn", "more")
 			system := "S"
 			trim.System, trim.Most = &system, c.most
-			done := must(s.Commit(ctx, trim))(t)
+			done := must(s.Commit(context.Background(), trim))(t)
 			wantContents(t, s, k, c.want...)
 			wantCounted(t, s, k)
 			wantSame(t, "committed", done, store.Committed{Generation: trim.Generation, LastTurn: 3, Trimmed: c.trimmed})
 			// Numbers go on where they were.
-			noError(t, commit(ctx, s, commitOf(r, k, trim.Generation, "next")))
-			list := must(s.Messages(ctx, k, trim.Generation, 0, 100))(t)
+			noError(t, commit(context.Background(), s, commitOf(r, k, trim.Generation, "next")))
+			list := must(s.Messages(context.Background(), k, trim.Generation, 0, 100))(t)
 			if last := list[len(list)-1]; last.Seq != 8 || last.Turn != 4 {
 				t.Errorf("the next message is %+v", last)
 			}
@@ -235,7 +233,7 @@ func commitTrims(t *testing.T, s store.Store) {
 	k := keyOf(acme, "first")
 	first := commitOf(r, k, 0)
 	first.Seeds, first.Turns, first.Most = newTurns(turnOf("s", "t")), newTurns(turnOf("u1", "a1"), turnOf("u2", "a2")), 3
-	if done := must(s.Commit(ctx, first))(t); done.Trimmed != 4 || done.LastTurn != 3 {
+	if done := must(s.Commit(context.Background(), first))(t); done.Trimmed != 4 || done.LastTurn != 3 {
 		t.Errorf("the first commit came to %+v", done)
 	}
 	wantContents(t, s, k, "u2", "a2")

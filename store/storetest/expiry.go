@@ -80,13 +80,12 @@ func expiryHides(t *testing.T, s store.Store) {
 }
 
 func expiryOfApplications(t *testing.T, s store.Store) {
-	ctx := context.Background()
 	app := applicationOf(t, s)
 	createSession(t, s, sessionOf(acme, ses))
 	k := keyOf(acme, "1")
 	there := func(want bool, when string) {
 		t.Helper()
-		_, err := s.History(ctx, acme, handleOf(k), nil, late)
+		_, err := s.History(context.Background(), acme, handleOf(k), nil, late)
 		if (err == nil) != want {
 			t.Errorf("%s: %v", when, err)
 		}
@@ -98,7 +97,7 @@ func expiryOfApplications(t *testing.T, s store.Store) {
 	there(true, "touched by a request")
 	touch(t, s, sessionScope(acme, ses), k)
 	there(true, "touched by a session")
-	if n := len(must(s.ExpireHistories(ctx, late, late, 10))(t)); n != 0 {
+	if n := len(must(s.ExpireHistories(context.Background(), late, late, 10))(t)); n != 0 {
 		t.Errorf("%d histories expired", n)
 	}
 	touch(t, s, app, k)

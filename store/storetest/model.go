@@ -64,69 +64,77 @@ func drawTurns(t *rapid.T, label string, most int) []store.NewTurn {
 	return turns
 }
 
-// Many changes of one history after another, each checked.
+// Changes of one history after another, each checked.
 func commitModel(t *testing.T, s store.Store) {
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
-		ctx := context.Background()
 		n++
 		k := keyOf(acme, carrel.MemoryID(fmt.Sprint(n)))
-		r := requestScope(acme, "r")
-		generation, err := s.Touch(ctx, touchOf(r, k))
+		generation, err := s.Touch(context.Background(), touchOf(requestScope(acme, "r"), k))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var m model
-		t.Repeat(map[string]func(*rapid.T){
-			"commit": func(t *rapid.T) {
-				c := commitOf(r, k, generation)
-				if rapid.Bool().Draw(t, "has system") {
-					system := rapid.SampledFrom([]string{"", "S", "another"}).Draw(t, "system")
-					c.System = &system
-				}
-				c.Seeds, c.Turns = drawTurns(t, "seeds", 2), drawTurns(t, "turns", 3)
-				c.DropTo = rapid.Int64Range(0, m.last+2).Draw(t, "drop to")
-				c.DropTo *= rapid.Int64Range(0, 1).Draw(t, "drops")
-				c.Most = rapid.Int64Range(0, 20).Draw(t, "most")
-				done, err := s.Commit(ctx, c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := store.Committed{Generation: generation, Trimmed: m.commit(c), LastTurn: m.last}
-				if d := cmp.Diff(want, done); d != "" {
-					t.Fatalf("committed differs (-want +got):\n%s", d)
-				}
-			},
-			"delete a turn": func(t *rapid.T) {
-				turn := rapid.Int64Range(0, m.last+1).Draw(t, "turn")
-				err := s.DeleteTurn(ctx, k, generation, turn)
-				i := slices.IndexFunc(m.turns, func(t carrel.Turn) bool { return t.N == turn })
-				switch {
-				case i < 0 && carrel.CodeOf(err) != abi.NotFound:
-					t.Fatalf("deleting turn %d, which is not there: %v", turn, err)
-				case i >= 0 && err != nil:
-					t.Fatal(err)
-				case i >= 0:
-					m.turns = slices.Delete(m.turns, i, i+1)
-				}
-			},
-			"": func(t *rapid.T) {
-				v, err := s.View(ctx, k, store.ViewLimit{Messages: 1000})
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := store.View{Generation: generation, System: m.system, LastTurn: m.last, Stored: m.messages()}
-				if m.system != "" {
-					want.Stored--
-				}
-				if len(m.turns) > 0 {
-					want.Recent = m.turns
-				}
-				if d := cmp.Diff(want, v); d != "" {
-					t.Fatalf("view differs (-want +got):\n%s", d)
-				}
-				wantCounted(t, s, k)
-			},
-		})
+		for range rapid.IntRange(1, 8).Draw(t, "changes") {
+			if m.last > 0 && rapid.IntRange(0, 2).Draw(t, "kind of change") == 0 {
+				m.drawDeletion(t, s, k, generation)
+			} else {
+				m.drawCommit(t, s, k, generation)
+			}
+			m.wantSeen(t, s, k, generation)
+		}
+		wantCounted(t, s, k)
 	})
+}
+
+func (m *model) drawCommit(t *rapid.T, s store.Store, k carrel.MemoryKey, generation int64) {
+	c := commitOf(requestScope(acme, "r"), k, generation)
+	if rapid.Bool().Draw(t, "has system") {
+		system := rapid.SampledFrom([]string{"", "S", "another"}).Draw(t, "system")
+		c.System = &system
+	}
+	c.Seeds, c.Turns = drawTurns(t, "seeds", 2), drawTurns(t, "turns", 3)
+	if rapid.Bool().Draw(t, "drops") {
+		c.DropTo = rapid.Int64Range(0, m.last+2).Draw(t, "drop to")
+	}
+	c.Most = rapid.Int64Range(0, 20).Draw(t, "most")
+	done, err := s.Commit(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := store.Committed{Generation: generation, Trimmed: m.commit(c), LastTurn: m.last}
+	if d := cmp.Diff(want, done); d != "" {
+		t.Fatalf("committed differs (-want +got):\n%s", d)
+	}
+}
+
+func (m *model) drawDeletion(t *rapid.T, s store.Store, k carrel.MemoryKey, generation int64) {
+	turn := rapid.Int64Range(0, m.last+1).Draw(t, "turn")
+	err := s.DeleteTurn(context.Background(), k, generation, turn)
+	i := slices.IndexFunc(m.turns, func(t carrel.Turn) bool { return t.N == turn })
+	switch {
+	case i < 0 && carrel.CodeOf(err) != abi.NotFound:
+		t.Fatalf("deleting turn %d, which is not there: %v", turn, err)
+	case i >= 0 && err != nil:
+		t.Fatal(err)
+	case i >= 0:
+		m.turns = slices.Delete(m.turns, i, i+1)
+	}
+}
+
+func (m *model) wantSeen(t *rapid.T, s store.Store, k carrel.MemoryKey, generation int64) {
+	v, err := s.View(context.Background(), k, store.ViewLimit{Messages: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := store.View{Generation: generation, System: m.system, LastTurn: m.last, Stored: m.messages()}
+	if m.system != "" {
+		want.Stored--
+	}
+	if len(m.turns) > 0 {
+		want.Recent = m.turns
+	}
+	if d := cmp.Diff(want, v); d != "" {
+		t.Fatalf("view differs (-want +got):\n%s", d)
+	}
 }
