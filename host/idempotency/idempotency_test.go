@@ -1,15 +1,12 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -218,147 +215,6 @@ func FuzzNoPartOfAnIdentityPassesForAnother(f *testing.F) {
 	})
 }
 
-func TestParallelCallsWaitForTheFirstInOrderOfArrival(t *testing.T) {
-	for name, c := range map[string]struct {
-		fail int // so many calls fail before one succeeds
-		want []string
-	}{
-		"and get its answer":                              {0, []string{"A1", "replayed A1", "replayed A1", "replayed A1"}},
-		"and if it fails the next one does the work":      {1, []string{"failed", "A2", "replayed A2", "replayed A2"}},
-		"and if two fail the one after does the work":     {2, []string{"failed", "failed", "A3", "replayed A3"}},
-		"and if all fail each of them has done the work.": {4, []string{"failed", "failed", "failed", "failed"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				k := keeper(t, newDisk(), "one", 10)
-				runs, working := 0, 0
-				got := make([]string, 4)
-				var all sync.WaitGroup
-				for n := range got {
-					all.Go(func() {
-						answer, err := do(t.Context(), k, call(t, `{}`, nil), false, func() (string, error) {
-							runs, working = runs+1, working+1
-							if working != 1 {
-								t.Errorf("%d calls work at once", working)
-							}
-							<-time.After(time.Minute) // of the bubble
-							working--
-							if runs <= c.fail {
-								return "", errors.New("failed")
-							}
-							return fmt.Sprintf("A%d", runs), nil
-						})
-						if err != nil {
-							answer = err.Error()
-						}
-						got[n] = answer
-					})
-					synctest.Wait() // it has its place
-				}
-				all.Wait()
-				if !slices.Equal(got, c.want) {
-					t.Errorf("the calls got %q, want %q", got, c.want)
-				}
-			})
-		})
-	}
-}
-
-func TestACallThatSaysSomethingElseIsTurnedAwayAsSoonAsTheFirstHasTheClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := keeper(t, newDisk(), "one", 10)
-		first := enter(t, k, call(t, `{}`, nil))
-		refused := make(chan error, 1)
-		go func() {
-			_, err := k.Enter(t.Context(), call(t, `{"a":1}`, nil))
-			refused <- err
-		}()
-		synctest.Wait()
-		select {
-		case err := <-refused:
-			t.Fatalf("before the first has the claim: %v", err)
-		default:
-		}
-		if _, err := first.Claim(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
-		wantCode(t, <-refused, abi.IdempotencyMismatch, "")
-		_, err := k.Enter(t.Context(), call(t, `{"a":1}`, nil))
-		wantCode(t, err, abi.IdempotencyMismatch, "")
-		first.End(t.Context(), false)
-		got, err := do(t.Context(), k, call(t, `{"a":1}`, nil), false, says("after a failure the key is free"))
-		want(t, got, err, "after a failure the key is free")
-	})
-}
-
-func TestAWaiterGivesUpAtItsDeadlineAndIsInNobodysWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := keeper(t, newDisk(), "one", 10)
-		first := enter(t, k, call(t, `{}`, nil))
-		short, cancel := context.WithTimeoutCause(t.Context(), time.Second, carrel.FailLimit("test", abi.Timeout, "timeout", "it is over"))
-		defer cancel()
-		_, err := k.Enter(short, call(t, `{}`, nil))
-		wantCode(t, err, abi.Timeout, "timeout")
-		gone, leave := context.WithCancel(t.Context())
-		leave()
-		if _, err = k.Enter(gone, call(t, `{}`, nil)); !errors.Is(err, context.Canceled) {
-			t.Errorf("a client that went away: %v", err)
-		}
-		first.End(t.Context(), false)
-		got, err := do(t.Context(), k, call(t, `{}`, nil), false, says("A1"))
-		want(t, got, err, "A1")
-	})
-}
-
-func TestATurnThatComesToACallThatGivesUpIsPassedOn(t *testing.T) {
-	for range 200 { // which of the two a waiter sees first is random
-		k := keeper(t, newDisk(), "one", 10)
-		first := enter(t, k, call(t, `{}`, nil))
-		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() {
-			if o, err := k.Enter(ctx, call(t, `{}`, nil)); err == nil {
-				o.End(ctx, false)
-			}
-		})
-		all.Go(cancel)
-		all.Go(func() { first.End(t.Context(), false) })
-		all.Wait()
-		got, err := do(t.Context(), k, call(t, `{}`, nil), false, says("A1"))
-		want(t, got, err, "A1")
-	}
-}
-
-func TestAClaimOfAnotherNodeIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		one, two := keeper(t, d, "one", 10), keeper(t, d, "two", 10)
-		first := enter(t, one, call(t, `{}`, nil))
-		if _, err := first.Claim(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
-		type outcome struct {
-			answer string
-			err    error
-		}
-		done := make(chan outcome, 1)
-		go func() {
-			answer, err := do(t.Context(), two, call(t, `{}`, nil), false, says("A2"))
-			done <- outcome{answer, err}
-		}()
-		short, cancel := context.WithTimeoutCause(t.Context(), time.Minute, carrel.FailLimit("test", abi.Timeout, "timeout", "it is over"))
-		defer cancel()
-		_, err := do(short, keeper(t, d, "three", 10), call(t, `{}`, nil), false, says("A3"))
-		wantCode(t, err, abi.Timeout, "timeout")
-		if err := first.Answer(t.Context(), []byte("A1")); err != nil {
-			t.Fatal(err)
-		}
-		first.End(t.Context(), true)
-		o := <-done
-		want(t, o.answer, o.err, "replayed A1")
-	})
-}
-
 func TestWhatAProcessThatIsGoneLeftUnanswered(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler bool
@@ -425,78 +281,4 @@ func TestAfterDoubtTheStoreDecides(t *testing.T) {
 			want(t, got, err, c.want)
 		})
 	}
-}
-
-func TestATenantHasOnlySoManyKeys(t *testing.T) {
-	k := keeper(t, newDisk(), "one", 2)
-	named := func(key, tenant string) idempotency.Call {
-		return call(t, `{}`, func(c *idempotency.Call) { c.Key, c.Caller.Tenant = key, carrel.TenantID(tenant) })
-	}
-	for _, key := range []string{"1", "2"} {
-		got, err := do(t.Context(), k, named(key, "acme"), false, says("A"))
-		want(t, got, err, "A")
-	}
-	_, err := do(t.Context(), k, named("3", "acme"), false, says("A"))
-	wantCode(t, err, abi.QuotaExceeded, "idempotencyKeys")
-	got, err := do(t.Context(), k, named("3", "other"), false, says("A"))
-	want(t, got, err, "A")
-	got, err = do(t.Context(), k, named("1", "acme"), false, says("A"))
-	want(t, got, err, "replayed A")
-}
-
-func TestAnAnswerIsKeptForADayAndThenForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		k := keeper(t, d, "one", 1)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { k.Run(ctx) })
-		defer running.Wait()
-		defer stop()
-		got, err := do(t.Context(), k, call(t, `{}`, nil), false, says("A1"))
-		want(t, got, err, "A1")
-		<-time.After(idempotency.Kept - time.Second) // of the bubble
-		got, err = do(t.Context(), k, call(t, `{}`, nil), false, says("A2"))
-		want(t, got, err, "replayed A1")
-		<-time.After(time.Minute)
-		if n, err := d.ForgetClaims(t.Context(), "one", time.Now(), 10); n != 0 || err != nil {
-			t.Errorf("%d claims were still there, %v", n, err)
-		}
-		got, err = do(t.Context(), k, call(t, `{}`, nil), false, says("A2"))
-		want(t, got, err, "A2")
-	})
-}
-
-func TestWhatIsStoredTellsNothing(t *testing.T) {
-	d := newDisk()
-	k := keeper(t, d, "one", 10)
-	secret := call(t, `{"msg":"a secret question"}`, func(c *idempotency.Call) { c.Key = "a-secret-key" })
-	got, err := do(t.Context(), k, secret, false, says("a secret answer"))
-	want(t, got, err, "a secret answer")
-	c := d.last()
-	found, err := d.Claim(t.Context(), c, 10)
-	if err != nil || found.State != store.ClaimAnswered {
-		t.Fatalf("the claim is %+v, %v", found, err)
-	}
-	for _, text := range []string{"secret", "question", "answer"} {
-		for what, stored := range map[string][]byte{"id": c.ID[:], "fingerprint": c.Fingerprint[:], "answer": found.Sealed} {
-			if bytes.Contains(stored, []byte(text)) {
-				t.Errorf("the %s holds %q", what, text)
-			}
-		}
-	}
-	// Under another identity the same bytes are no answer.
-	o := enter(t, k, call(t, `{"msg":"a secret question"}`, func(c *idempotency.Call) {
-		c.Key, c.Caller.Subject = "a-secret-key", "eve"
-	}))
-	if _, err := o.Claim(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Answer(t.Context(), store.Answer{Claim: d.last().ID, Sealed: found.Sealed, At: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
-	if stored, err := o.Claim(t.Context(), false); err == nil {
-		t.Errorf("another subject reads %q", stored.Answer)
-	}
-	o.End(t.Context(), true)
 }

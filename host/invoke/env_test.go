@@ -129,7 +129,8 @@ type disk struct {
 	commit    func(ctx context.Context) error // before a commit, instead of which its error comes
 	committed func(ctx context.Context) error // after one, whose outcome its error hides
 	close     func() error
-	views     int // reads of windows
+	answer    func() error // before an answer, instead of which its error comes
+	views     int          // reads of windows
 }
 
 func (d *disk) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLimit) (store.View, error) {
@@ -153,6 +154,18 @@ func (d *disk) Commit(ctx context.Context, c store.Commit) (store.Committed, err
 		err = after(ctx)
 	}
 	return done, err
+}
+
+func (d *disk) Answer(ctx context.Context, a store.Answer) error {
+	d.mu.Lock()
+	before := d.answer
+	d.mu.Unlock()
+	if before != nil {
+		if err := before(); err != nil {
+			return err
+		}
+	}
+	return d.Store.Answer(ctx, a)
 }
 
 func (d *disk) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {

@@ -121,6 +121,27 @@ func TestOnlyTheClientsOwnInvocationAnswers(t *testing.T) {
 	}
 }
 
+// Its work is done: the client gets the answer, and nobody a second run.
+func TestAHandlersAnswerThatCannotBeKeptIsGivenOnce(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	e.disk.answer = func() error {
+		if n := len(e.log.After(acme, "g", 0, 100)); n != 4 {
+			t.Errorf("it was to be kept when the code had logged %d lines", n)
+		}
+		return carrel.Fail("test", abi.StorageFull, "the disk is full")
+	}
+	if _, o := e.answered(keyed(e.raw("g/H.says", `{}`))); o.err != nil || o.Output != "" {
+		t.Errorf("got %+v", o)
+	}
+	e.disk.answer = nil
+	for range 2 {
+		e.refused(keyed(e.raw("g/H.says", `{}`)), abi.IdempotencyInterrupted, "")
+	}
+	if n := len(e.log.After(acme, "g", 0, 100)); n != 4 {
+		t.Errorf("the code has logged %d lines", n)
+	}
+}
+
 func TestAFailureFreesTheKey(t *testing.T) {
 	gone := errors.New("the client is gone")
 	for name, fail := range map[string]func(e *env, c invoke.Call) error{
