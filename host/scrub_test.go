@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,6 +42,8 @@ type secrets struct {
 	model *modeltest.Server
 	gone  []string // must be nowhere
 	kept  []string // must be somewhere
+
+	living int // histories that stay, besides two
 }
 
 // doomed returns a text that must be gone in the end.
@@ -138,6 +141,29 @@ func handle(t *testing.T, a *testenv.Actor, id string) string {
 	return ""
 }
 
+// crowd makes many small histories, in an order that has the database move
+// what it stored before to other pages, and ends all but a few.
+func (s *secrets) crowd(a *testenv.Actor) {
+	s.t.Helper()
+	const many, lasting = 120, 4
+	ids := make([]string, many)
+	for n := range ids {
+		ids[n] = fmt.Sprintf("crowd-%03d", n*47%many)
+		if n%(many/lasting) == 0 {
+			a.Chat(inVault, "id", ids[n], "mood", "calm", "msg", strings.Repeat("stay ", 40))
+			continue
+		}
+		s.model.Reply(strings.Repeat(s.doomed()+" ", 1+n%9))
+		a.Chat(inVault, "id", ids[n], "mood", s.doomed(), "msg", strings.Repeat(s.doomed()+" ", 1+n%7))
+	}
+	for n, id := range ids {
+		if n%(many/lasting) != 0 {
+			a.End("vault", id)
+		}
+	}
+	s.living += lasting
+}
+
 // endAll makes histories with secrets and ends them in every way there is.
 func (s *secrets) endAll(p *process, data string) {
 	s.t.Helper()
@@ -174,9 +200,10 @@ func (s *secrets) endAll(p *process, data string) {
 		t.Fatal(err)
 	}
 
+	s.crowd(owner)
+
 	// By erasure, the ids and the subject as well.
-	admin := p.holder(t, strings.TrimSpace(read(t, filepath.Join(data, "admin.key"))), s.model)
-	key, err := admin.Client().CreateKey(t.Context(), "default", client.NewKey{Role: "caller", AssertSubject: true})
+	key, err := s.admin(p, data).CreateKey(t.Context(), "default", client.NewKey{Role: "caller", AssertSubject: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +231,21 @@ func (s *secrets) endAll(p *process, data string) {
 		t.Fatalf("deactivated: %+v, %v", done, err)
 	}
 	// The ends of the connection and of the session's time come unannounced.
-	eventually(t, func() bool { return len(owner.Memories("")) == 2 })
+	eventually(t, func() bool { return len(owner.Memories("")) == 2+s.living })
+}
+
+func (s *secrets) admin(p *process, data string) *client.Client {
+	s.t.Helper()
+	return p.holder(s.t, strings.TrimSpace(read(s.t, filepath.Join(data, "admin.key"))), s.model).Client()
+}
+
+// scrubbed checks that the host before this one scrubbed at its end: small
+// databases may have nothing left of what was deleted by chance.
+func (s *secrets) scrubbed(p *process, data string) {
+	s.t.Helper()
+	if last, err := s.admin(p, data).LastScrub(s.t.Context()); err != nil || last.At.IsZero() || last.Due {
+		s.t.Errorf("after the end, the last scrub is %+v, %v", last, err)
+	}
 }
 
 func vaultOf(t *testing.T) (s *secrets, data string, start func() *process) {
@@ -228,6 +269,7 @@ func TestNoByteOfWhatEndedIsLeftAfterACleanEnd(t *testing.T) {
 	s.nowhere("after the end", data)
 	s.notLogged(p)
 	p = start()
+	s.scrubbed(p, data)
 	same(t, "what lives", p.owner(t, data, s.model).Stored("vault", "living"), want...)
 	same(t, "what was cut", p.owner(t, data, s.model).Stored("vault", "cut"), "system:You keep calm", "user:this stays", "assistant:it stays")
 }
@@ -239,7 +281,7 @@ func TestNoByteOfWhatEndedIsLeftAfterAScrubOfAHostThatServes(t *testing.T) {
 	owner.Install(vault)
 	want := s.lives(owner)
 	s.endAll(p, data)
-	admin := p.holder(t, strings.TrimSpace(read(t, filepath.Join(data, "admin.key"))), s.model).Client()
+	admin := s.admin(p, data)
 	if last, err := admin.LastScrub(t.Context()); err != nil || !last.Due {
 		t.Errorf("before it, the last scrub is %+v, %v", last, err)
 	}
@@ -291,6 +333,7 @@ func TestNoByteOfWhatEndedIsLeftAfterAKillAndACleanEnd(t *testing.T) {
 	}
 	s.nowhere("after the end", data)
 	s.notLogged(p)
+	s.scrubbed(start(), data)
 }
 
 func TestNoByteOfAnExpiredHistoryIsLeftAfterACleanEnd(t *testing.T) {
