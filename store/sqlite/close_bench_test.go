@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,5 +84,38 @@ func fillScope(tb testing.TB, s *sqlite.Store, app store.ScopeInstance, n int) {
 		if err := <-slots; err != nil {
 			tb.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkRequest measures what a request with a default memory id costs: a
+// turn of two messages in a history of its own, and the close that ends it.
+func BenchmarkRequest(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			ctx := context.Background()
+			s := open(b, sqlite.Config{Path: newPath(b)})
+			text := strings.Repeat("a sentence of a chat. ", 10)
+			var next atomic.Int64
+			var all sync.WaitGroup
+			b.ResetTimer()
+			for range callers {
+				all.Go(func() {
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						c := commitOf(int(n), 0, text, text)
+						c.Touch.Scope.ID = carrel.ScopeID(fmt.Sprint("r", n))
+						err := tryCommit(ctx, s, c)
+						if err == nil {
+							_, err = s.CloseScope(ctx, c.Touch.Scope.ID, carrel.ReasonScopeClosed, noon)
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+		})
 	}
 }

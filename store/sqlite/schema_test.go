@@ -59,6 +59,11 @@ func TestWriteFixture(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit(t, s, fixtureImport(6))
+	must(s.Claim(ctx, fixtureClaim(), 1))(t)
+	if err := s.Answer(ctx, store.Answer{Claim: fixtureClaim().ID, Sealed: []byte("sealed"), At: noon}); err != nil {
+		t.Fatal(err)
+	}
+	must(s.Scrub(ctx, noon))(t)
 }
 
 func fixtureSession(id carrel.SessionID) store.Session {
@@ -86,6 +91,25 @@ func fixtureImport(n int) store.Commit {
 
 func fixtureGrant() store.Grant {
 	return store.Grant{Call: []string{"tools/T.*", "math/M.add"}, Namespace: "shared"}
+}
+
+func fixtureClaim() store.Claim {
+	return store.Claim{ID: [32]byte{1}, Fingerprint: [32]byte{2}, Tenant: acme, Subject: "ada", Node: "run-1", At: noon}
+}
+
+func wantFixtureEnds(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	_, handle := keyOf(4)
+	got := records(t, s)
+	if len(got) != 1 || got[0].N != 1 || got[0].Handle != handle || got[0].Instance != "ses_closed" {
+		t.Errorf("the records are %+v", got)
+	}
+	if c := must(s.Claim(t.Context(), fixtureClaim(), 1))(t); c.State != store.ClaimAnswered || string(c.Sealed) != "sealed" {
+		t.Errorf("the claim is %+v", c)
+	}
+	if last := must(s.LastScrub(t.Context()))(t); !last.At.Equal(noon) || last.Due {
+		t.Errorf("the last scrub is %+v", last)
+	}
 }
 
 func fixtureKey() store.APIKey {
@@ -151,6 +175,11 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 				}
 				same("view", must(s.View(t.Context(), k, store.ViewLimit{Messages: 10}))(t), want)
 			}
+			if version >= 5 {
+				wantFixtureEnds(t, s)
+			} else if last := must(s.LastScrub(t.Context()))(t); !last.Due {
+				t.Error("no scrub is due of what was deleted before anybody kept account")
+			}
 			if version >= 2 {
 				wantFixtureSessions(t, s)
 			}
@@ -162,7 +191,7 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 			if evicted := must(s.CloseScope(t.Context(), "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
 				t.Errorf("closing the request evicted %d histories, want 4", len(evicted))
 			}
-			if now := schemaOf(t, path); now < 4 {
+			if now := schemaOf(t, path); now < 5 {
 				t.Errorf("its schema is still %d", now)
 			}
 		})
