@@ -44,6 +44,7 @@ func TestSettingsOfMemoryAreCheckedAndFaultsNameThem(t *testing.T) {
 		"histories without messages": {func(c *host.Config) { c.Limits.MessagesPerHistory = 0 }, []string{"limits.messagesPerHistory: it must be positive"}},
 		"windows without bytes":      {func(c *host.Config) { c.Limits.WindowBytes = 0 }, []string{"limits.windowBytes: it must be positive"}},
 		"imports without bytes":      {func(c *host.Config) { c.Limits.ImportBytes = -1 }, []string{"limits.importBytes: it must be positive"}},
+		"no room for an import":      {func(c *host.Config) { c.Limits.BodyBytes = 32 << 20 }, []string{"limits.bodyBytes: it must be at least limits.importBytes (67108864)"}},
 		"several faults at once":     {func(c *host.Config) { c.Memory = host.Memory{ScrubInterval: 1}; c.Limits.WindowBytes = 0 }, []string{"memory.scrubInterval: ", "memory.evictionsKept: ", "limits.windowBytes: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
