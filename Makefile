@@ -4,7 +4,7 @@ GOLANGCI_VERSION := v2.15.0
 TOOLS := $(CURDIR)/.tools
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 
-.PHONY: check format vet lint floors test race wasip1 tidy build fuzz bench-memory
+.PHONY: check format vet lint floors test race wasip1 tidy build fuzz bench-memory crash
 
 check: format vet lint floors wasip1 tidy race
 
@@ -40,6 +40,11 @@ test:
 
 race:
 	go test -race -timeout 20m ./...
+
+# crash kills the host many times under load: make crash KILLS=1000
+KILLS ?= 200
+crash:
+	CARREL_TEST_KILLS=$(KILLS) go test ./host -run '^TestCrashes$$' -count=1 -v -timeout 60m
 
 # bench-memory measures chat memory beside peers and keeps the table.
 bench-memory:

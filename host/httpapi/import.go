@@ -34,11 +34,9 @@ func (a *API) importMemory(c echo.Context) error {
 	in := invoke.Import{
 		Request: carrel.RequestID(requestID(c)), Caller: caller(c), System: read.system, Turns: read.turns,
 		Kind: carrel.KeyKind(read.head.Kind), Owner: carrel.Owner(read.head.Owner),
+		ID: carrel.MemoryID(given(q, "memoryId", read.head.MemoryID)), // Import judges it, by its kind
 	}
 	if in.Plugin, err = carrel.ParsePluginName(given(q, "plugin", read.head.Plugin)); err != nil {
-		return err
-	}
-	if in.ID, err = carrel.ParseMemoryID(given(q, "memoryId", read.head.MemoryID)); err != nil {
 		return err
 	}
 	if in.Kind == carrel.KindRequest || in.Kind == carrel.KindSession {

@@ -23,7 +23,8 @@ var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // CheckTurn refuses, with invalid_params, what is no whole, well-formed turn:
 // a user's message, then any number of (assistant with tool calls, then one
-// result for each of them, in any order), then the assistant's final answer.
+// result for each of them, in any order), then the assistant's final answer,
+// which may be empty as a model's may.
 func CheckTurn(turn []carrel.Message) error {
 	fault := func(i int, format string, args ...any) error {
 		return &carrel.Error{
@@ -44,8 +45,8 @@ func CheckTurn(turn []carrel.Message) error {
 		switch {
 		case i == 0 && m.Role != carrel.RoleUser:
 			return fault(i, "a turn begins with a message of the role user")
-		case (i == 0 || last && m.Role == carrel.RoleAssistant && len(m.ToolCalls) == 0) && m.Content == "":
-			return fault(i, "the user's message and the final answer are not empty")
+		case i == 0 && m.Content == "":
+			return fault(i, "the user's message is not empty")
 		case i == 0:
 		case m.Role == carrel.RoleTool:
 			if !open[m.ToolCallID] {

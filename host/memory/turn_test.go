@@ -53,8 +53,8 @@ func TestCheckTurn(t *testing.T) {
 	}{
 		"a question and its answer":          {[]carrel.Message{user("U"), says("A")}, ""},
 		"an empty question":                  {[]carrel.Message{user(""), says("A")}, "/messages/0"},
-		"an empty answer":                    {[]carrel.Message{user("U"), says("")}, "/messages/1"},
-		"an empty answer behind a result":    {[]carrel.Message{user("U"), calls("a"), result("a"), says("")}, "/messages/3"},
+		"an empty answer":                    {[]carrel.Message{user("U"), says("")}, ""},
+		"an empty answer behind a result":    {[]carrel.Message{user("U"), calls("a"), result("a"), says("")}, ""},
 		"an empty result":                    {[]carrel.Message{user("U"), calls("a"), with(result("a"), func(m *carrel.Message) { m.Content = "" }), says("A")}, ""},
 		"an id of 128 bytes":                 {[]carrel.Message{user("U"), calls(long128), result(long128), says("A")}, ""},
 		"an id of 129 bytes":                 {[]carrel.Message{user("U"), calls(long128 + "x"), result(long128 + "x"), says("A")}, "/messages/1"},
