@@ -49,7 +49,8 @@ type Evictions interface {
 	// of the tenant ever touched, under whichever key, and every one that was
 	// touched in its open HTTP sessions; it closes those sessions and removes
 	// them and its closed ones, and its idempotent answers. All of it is one
-	// change. It reports the histories; a subject that nobody heard of has
-	// none.
+	// change. It reports the histories by rising generation, and neither the
+	// reports nor the records name a scope. A subject that nobody heard of has
+	// none, and the empty one is nobody.
 	EraseSubject(ctx context.Context, t carrel.TenantID, s carrel.Subject, at time.Time) ([]carrel.Eviction, error)
 }

@@ -57,8 +57,8 @@ type Idempotency interface {
 	// Limit "idempotencyKeys".
 	Claim(ctx context.Context, c Claim, most int) (Claimed, error)
 
-	// Answer answers a claim that has none. One that is not there any more
-	// gets none, which is no error. Chat methods answer in Commit.
+	// Answer answers a claim that has none. One that was interrupted, or is
+	// not there any more, gets none, which is no error. Chat methods answer in Commit.
 	Answer(ctx context.Context, a Answer) error
 
 	// ReleaseClaim removes a claim that has no answer.

@@ -29,9 +29,9 @@ func touchedBy(t *testing.T, s store.Store, si store.ScopeInstance, k carrel.Mem
 	must(s.Touch(context.Background(), touch))(t)
 }
 
-func erase(t *testing.T, s store.Store, tenant carrel.TenantID, subject carrel.Subject) []carrel.Eviction {
+func erase(t *testing.T, s store.Store, subject carrel.Subject) []carrel.Eviction {
 	t.Helper()
-	return must(s.EraseSubject(context.Background(), tenant, subject, noon.Add(time.Hour)))(t)
+	return must(s.EraseSubject(context.Background(), acme, subject, noon.Add(time.Hour)))(t)
 }
 
 func erasedOf(k carrel.MemoryKey) carrel.Eviction {
@@ -50,14 +50,14 @@ func erasureOfTouched(t *testing.T, s store.Store) {
 	touchedBy(t, s, requestScope(acme, "r"), one, "key-2", "ada")
 	touchedBy(t, s, app, both, "key-2", "ada")
 	want := []carrel.Eviction{erasedOf(header), erasedOf(both), erasedOf(one)}
-	wantSame(t, "evictions", erase(t, s, acme, "ada"), want)
+	wantSame(t, "evictions", erase(t, s, "ada"), want)
 	for _, k := range []carrel.MemoryKey{header, one, both} {
 		wantGone(t, s, k)
 	}
 	wantContents(t, s, bobs)
 	wantContents(t, s, nobodys)
-	wantRecords(t, s, acme, want...)
-	if again := erase(t, s, acme, "ada"); len(again) != 0 {
+	wantRecords(t, s, want...)
+	if again := erase(t, s, "ada"); len(again) != 0 {
 		t.Errorf("erasing again evicted %v", again)
 	}
 	if left := closeScope(t, s, app.ID); len(left) != 2 {
@@ -73,12 +73,12 @@ func erasureOfSession(t *testing.T, s store.Store) {
 	k, kept := keyOf(acme, "1"), keyOf(acme, "2")
 	touchedBy(t, s, sessionScope(acme, ses), k, "key-1", "")
 	touchedBy(t, s, requestScope(acme, "r"), kept, "key-1", "")
-	wantSame(t, "evictions", erase(t, s, acme, "ada"), []carrel.Eviction{erasedOf(k)})
+	wantSame(t, "evictions", erase(t, s, "ada"), []carrel.Eviction{erasedOf(k)})
 	wantGone(t, s, k)
 	wantContents(t, s, kept)
 	_, err := s.Touch(context.Background(), touchOf(sessionScope(acme, ses), k))
 	wantCode(t, err, abi.ScopeClosed)
-	wantRecords(t, s, acme, erasedOf(k))
+	wantRecords(t, s, erasedOf(k))
 }
 
 func erasureOfSessions(t *testing.T, s store.Store) {
@@ -94,7 +94,7 @@ func erasureOfSessions(t *testing.T, s store.Store) {
 	}
 	touchedBy(t, s, sessionScope(acme, "closed"), keyOf(acme, "1"), "key-1", "ada")
 	closeScope(t, s, "closed")
-	if evicted := erase(t, s, acme, "ada"); len(evicted) != 0 {
+	if evicted := erase(t, s, "ada"); len(evicted) != 0 {
 		t.Errorf("evicted %v", evicted)
 	}
 	for _, id := range []carrel.SessionID{"open", "closed"} {
@@ -114,7 +114,7 @@ func erasureOfClaims(t *testing.T, s store.Store) {
 		claim(t, s, c)
 	}
 	answer(t, s, 0)
-	erase(t, s, acme, "ada")
+	erase(t, s, "ada")
 	for n, want := range []store.ClaimState{store.ClaimTaken, store.ClaimTaken, store.ClaimElsewhere} {
 		c := claimOf(byte(n))
 		c.Node = "run-2"
@@ -131,7 +131,7 @@ func erasureOfOneTenant(t *testing.T, s store.Store) {
 	createSession(t, s, theirs)
 	touchedBy(t, s, requestScope(globex, "r2"), keyOf(globex, "1"), "key-1", "ada")
 	touchedBy(t, s, requestScope(acme, "r"), keyOf(acme, "1"), "key-1", "ada")
-	wantSame(t, "evictions", erase(t, s, acme, "ada"), []carrel.Eviction{erasedOf(keyOf(acme, "1"))})
+	wantSame(t, "evictions", erase(t, s, "ada"), []carrel.Eviction{erasedOf(keyOf(acme, "1"))})
 	wantContents(t, s, keyOf(globex, "1"))
 	must(s.Session(context.Background(), globex, ses, nil))(t)
 }
@@ -139,7 +139,7 @@ func erasureOfOneTenant(t *testing.T, s store.Store) {
 func erasureOfNobody(t *testing.T, s store.Store) {
 	touchedBy(t, s, requestScope(acme, "r"), keyOf(acme, "1"), "key-1", "")
 	for _, subject := range []carrel.Subject{"", "eve"} {
-		if evicted := erase(t, s, acme, subject); len(evicted) != 0 {
+		if evicted := erase(t, s, subject); len(evicted) != 0 {
 			t.Errorf("evicted %v", evicted)
 		}
 	}
@@ -150,7 +150,7 @@ func erasureAnew(t *testing.T, s store.Store) {
 	r, k := requestScope(acme, "r"), keyOf(acme, "1")
 	say(t, s, r, k, "hello", "hi")
 	old := history(t, s, k).Generation
-	erase(t, s, acme, "ada")
+	erase(t, s, "ada")
 	wantGone(t, s, k)
 	say(t, s, requestScope(acme, "r2"), k, "anew", "yes")
 	if now := history(t, s, k).Generation; now <= old {
@@ -168,7 +168,7 @@ func erasureAnew(t *testing.T, s store.Store) {
 func erasureDuringTurn(t *testing.T, s store.Store) {
 	r, k := requestScope(acme, "r"), keyOf(acme, "1")
 	generation := touch(t, s, r, k)
-	erase(t, s, acme, "ada")
+	erase(t, s, "ada")
 	wantCode(t, commit(context.Background(), s, commitOf(r, k, generation, "late", "turn")), abi.ScopeClosed)
 	wantGone(t, s, k)
 }

@@ -37,10 +37,10 @@ func deleteHistory(t *testing.T, s store.Store, k carrel.MemoryKey, why carrel.E
 	return must(s.DeleteHistory(context.Background(), k, store.Deletion{Reason: why, At: at}))(t)
 }
 
-// wantRecords checks that a tenant has the records of evictions, in any order.
-func wantRecords(t *testing.T, s store.Store, tenant carrel.TenantID, want ...carrel.Eviction) {
+// wantRecords checks that acme has the records of evictions, in any order.
+func wantRecords(t *testing.T, s store.Store, want ...carrel.Eviction) {
 	t.Helper()
-	got := records(t, s, store.EvictionFilter{Tenant: tenant})
+	got := records(t, s, store.EvictionFilter{Tenant: acme})
 	left := make(map[store.EvictionRecord]int)
 	for i, r := range got {
 		if i > 0 && r.N <= got[i-1].N {
@@ -73,14 +73,14 @@ func recordOfScope(t *testing.T, s store.Store) {
 	touch(t, s, requestScope(acme, "r"), two)
 	touch(t, s, requestScope(acme, "other"), keyOf(acme, "3"))
 	evicted := closeScope(t, s, "r")
-	wantRecords(t, s, acme, evicted...)
+	wantRecords(t, s, evicted...)
 	got := records(t, s, store.EvictionFilter{Tenant: acme})
 	wantSame(t, "the first record", got[0], store.EvictionRecord{
 		N: got[0].N, Handle: handleOf(one), Plugin: chat, MemoryID: "1", Scope: carrel.ScopeRequest, Instance: "r",
 		Reason: carrel.ReasonScopeClosed, Messages: 2, Bytes: 7, At: storedNoon,
 	})
 	closeScope(t, s, "r")
-	wantRecords(t, s, acme, evicted...)
+	wantRecords(t, s, evicted...)
 	if other := records(t, s, store.EvictionFilter{Tenant: globex}); len(other) != 0 {
 		t.Errorf("another tenant has %+v", other)
 	}
@@ -103,9 +103,9 @@ func recordOfOne(t *testing.T, s store.Store) {
 			t.Errorf("it names a scope: %+v", e)
 		}
 	}
-	wantRecords(t, s, acme, append(expired, deleted)...)
+	wantRecords(t, s, append(expired, deleted)...)
 	closeScope(t, s, app.ID)
-	wantRecords(t, s, acme, append(expired, deleted)...)
+	wantRecords(t, s, append(expired, deleted)...)
 }
 
 func recordOfErased(t *testing.T, s store.Store) {
@@ -128,7 +128,7 @@ func recordOfRenewed(t *testing.T, s store.Store) {
 	again := touchOf(app, k)
 	again.At, again.Cutoff = noon.Add(2*time.Hour), noon.Add(time.Hour)
 	must(s.Touch(ctx, again))(t)
-	wantRecords(t, s, acme, carrel.Eviction{
+	wantRecords(t, s, carrel.Eviction{
 		Handle: handleOf(k), Plugin: chat, Key: k, Reason: carrel.ReasonExpired, Messages: 2, Bytes: 7, At: storedNoon.Add(2 * time.Hour),
 	})
 }
@@ -147,7 +147,7 @@ func recordOfAnew(t *testing.T, s store.Store) {
 	if len(evicted) != 5 {
 		t.Fatalf("evicted %v", evicted)
 	}
-	wantRecords(t, s, acme, evicted...)
+	wantRecords(t, s, evicted...)
 }
 
 func recordOnce(t *testing.T, s store.Store) {
@@ -155,7 +155,7 @@ func recordOnce(t *testing.T, s store.Store) {
 	say(t, s, requestScope(acme, "r"), k, "hello", "hi")
 	touch(t, s, requestScope(acme, "r2"), k)
 	evicted := closeScope(t, s, "r")
-	wantRecords(t, s, acme, append(evicted, closeScope(t, s, "r2")...)...)
+	wantRecords(t, s, append(evicted, closeScope(t, s, "r2")...)...)
 }
 
 func recordNumbers(t *testing.T, s store.Store) {
@@ -240,6 +240,6 @@ func recordOfSession(t *testing.T, s store.Store) {
 		t.Errorf("evicted %+v", evicted)
 	}
 	wantSame(t, "kept", session(t, s, ses).Evicted, evicted)
-	wantRecords(t, s, acme, evicted...)
+	wantRecords(t, s, evicted...)
 	wantSame(t, "kept when all is deleted", session(t, s, ses).Evicted, evicted)
 }

@@ -91,17 +91,17 @@ func scrubWhatever(t *testing.T, s store.Store) {
 		{"an erased subject", func() error { _, err := s.EraseSubject(ctx, acme, "ada", noon); return err }},
 		{"forgotten records", func() error { _, err := s.ForgetEvictions(ctx, noon.Add(time.Hour), 10); return err }},
 		{"an expired history", func() error {
-			touchedBy(t, s, app, keyOf(acme, "another"), "key-1", "bob")
+			say(t, s, app, keyOf(acme, "another"), "hello", "hi")
 			_, err := s.ExpireHistories(ctx, noon, noon, 10)
 			return err
 		}},
 		{"a deleted history", func() error {
-			touchedBy(t, s, app, k, "key-1", "bob")
+			say(t, s, app, k, "hello", "hi")
 			_, err := s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon})
 			return err
 		}},
 		{"a closed scope", func() error {
-			touchedBy(t, s, requestScope(acme, "r"), k, "key-1", "bob")
+			say(t, s, requestScope(acme, "r"), k, "hello", "hi")
 			closeScope(t, s, "r")
 			return nil
 		}},
