@@ -3,7 +3,6 @@ package host_test
 import (
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/carrelhost/carrel/abi"
@@ -25,42 +24,6 @@ services:
 S`
 
 const wideChat = "wide/com.acme.Wide.chat"
-
-func TestTwentyParallelCallsOnOneIDAreTwentyTurnsInSomeOrder(t *testing.T) {
-	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
-		env := testenv.New(t, cfg)
-		acme := env.Tenant("acme")
-		acme.Install(wide)
-		const calls = 20
-		answers := make([]string, calls)
-		var all sync.WaitGroup
-		for n := range calls {
-			all.Go(func() {
-				out, err := acme.Call(t.Context(), wideChat, "id", "1", "msg", fmt.Sprintf("U%d", n))
-				if err != nil {
-					t.Errorf("call %d: %v", n, err)
-				}
-				answers[n], _ = out.Output.(string)
-			})
-		}
-		all.Wait()
-		stored := acme.Stored("wide", "1")
-		if len(stored) != 1+2*calls || stored[0] != "system:S" {
-			t.Fatalf("%d messages are stored: %q", len(stored), stored)
-		}
-		turns := map[string]string{}
-		for i := 1; i < len(stored); i += 2 {
-			turns[stored[i]] = stored[i+1]
-			// The model calls of one id follow one another as its turns do.
-			same(t, fmt.Sprintf("send %d", i/2+1), env.Model.Send(i/2+1), stored[:i+1]...)
-		}
-		for n, answer := range answers {
-			if got := turns[fmt.Sprintf("user:U%d", n)]; got != "assistant:"+answer {
-				t.Errorf("turn U%d is stored with %q, its caller was told %q", n, got, answer)
-			}
-		}
-	})
-}
 
 func TestACallThatAskedNotToWaitForTheTurnIsRefusedAtOnce(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {

@@ -11,46 +11,6 @@ import (
 	"github.com/carrelhost/carrel/internal/testenv"
 )
 
-func TestAHeaderNamesAHistoryOfItsSenderAlone(t *testing.T) {
-	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
-		env := testenv.New(t, cfg)
-		acme := env.Tenant("acme")
-		acme.Install(example(t, "own-default-id"))
-		backend := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
-		colleague := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
-		globex := env.Tenant("globex")
-		globex.Install(example(t, "own-default-id"))
-
-		for name, chats := range map[string]*testenv.Actor{
-			"the owner":            acme,
-			"another key":          backend,
-			"a third key":          colleague,
-			"an end user":          backend.As("ada"),
-			"another end user":     backend.As("bob"),
-			"another tenant's key": globex,
-		} {
-			from := len(env.Model.Calls())
-			chats = chats.With(headerKey, "blue")
-			first := chats.Chat(byHeader, "msg", name)
-			second := chats.Chat(byHeader, "msg", "again")
-			same(t, name+": send 1", env.Model.Send(from+1), sysNice, "user:"+name)
-			same(t, name+": send 2", env.Model.Send(from+2), sysNice, "user:"+name, "assistant:"+first.Output.(string), "user:again")
-			if first.MemoryID != "blue#com.acme.MyChat.chat" || second.MemoryID != first.MemoryID || len(second.Evicted) > 0 {
-				t.Errorf("%s: the answers are %+v and %+v", name, first, second)
-			}
-		}
-		if n := len(acme.Memories("own-default-id")); n != 5 {
-			t.Errorf("acme has %d histories", n)
-		}
-		acme.With(headerKey, "green").Chat(byHeader, "msg", "other value")
-		same(t, "the send under another value", env.Model.Send(13), sysNice, "user:other value")
-		ada := colleague.As("ada").With(headerKey, "blue").Chat(byHeader, "msg", "from another device")
-		if sent := env.Model.Send(14); len(sent) != 6 || sent[1] != "user:an end user" {
-			t.Errorf("one end user through two keys: %s sends %q", ada.MemoryID, sent)
-		}
-	})
-}
-
 // The id of a key is no secret, so somebody may name an end user like it.
 func TestAnEndUserNamedLikeAKeyDoesNotShareItsHistories(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
