@@ -141,7 +141,7 @@ func (r *historyReader) message(l historyLine) error {
 		r.turn, r.first = *l.Turn, r.line
 	case len(r.open) == memory.MaxTurnMessages:
 		return carrel.FailLimit("httpapi.import", abi.LimitExceeded, "turnMessages",
-			inLine(r.line)+fmt.Sprintf("a turn has at most %d messages", memory.MaxTurnMessages))
+			inLine(r.line)+fmt.Sprintf("a turn has at most %d messages; make more than one turn of it", memory.MaxTurnMessages))
 	}
 	r.seq, r.open, r.at = *l.Seq, append(r.open, m), time.Time{}
 	if l.At != nil {

@@ -37,7 +37,7 @@ func CheckTurn(turn []carrel.Message) error {
 	}
 	if len(turn) > MaxTurnMessages {
 		return carrel.FailLimit("memory.CheckTurn", abi.LimitExceeded, "turnMessages",
-			fmt.Sprintf("a turn has at most %d messages", MaxTurnMessages))
+			fmt.Sprintf("a turn has at most %d messages, this one has %d; make more than one turn of it", MaxTurnMessages, len(turn)))
 	}
 	open := map[string]bool{} // ids of tool calls that have no result yet
 	for i, m := range turn {

@@ -98,7 +98,7 @@ func (w Window) Send(system string, recent []carrel.Turn, current []carrel.Messa
 	for _, t := range fitting {
 		out = append(out, t.Messages...)
 	}
-	return slices.Concat(out, current), nil
+	return append(out, current...), nil
 }
 
 // Drop returns the number of the newest turn that a history does not keep
