@@ -10,8 +10,8 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-// subject <> ” is written out in every query of subjects: it is what lets
-// SQLite use the indexes that leave nobody out.
+// That a subject is not empty is written out in every query of subjects: it is
+// what lets SQLite use the indexes, which hold no empty ones.
 const (
 	subjectHistories = "SELECT " + historyColumns + `FROM touchers t CROSS JOIN live h ON h.generation = t.generation
 		WHERE h.tenant = ? AND t.subject = ? AND t.subject <> ''`
