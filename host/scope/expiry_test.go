@@ -42,10 +42,10 @@ type before struct {
 	app store.ScopeInstance
 }
 
-// Nothing sweeps and nobody asks for the session: each of these is the first
-// that happens after its time has passed.
-func TestNobodyUsesWhatAnExpiredSessionTouched(t *testing.T) {
-	uses := map[string]func(ctx context.Context, r *scope.Registry, was before) error{
+// uses are the ways to use a history that is not there any more. Each returns
+// an error if it finds one.
+func uses() map[string]func(ctx context.Context, r *scope.Registry, was before) error {
+	return map[string]func(ctx context.Context, r *scope.Registry, was before) error{
 		"a list": func(ctx context.Context, r *scope.Registry, _ before) error {
 			list, err := r.Histories().ListHistories(ctx, store.HistoryFilter{Tenant: acme, Limit: 10})
 			if err == nil && len(list) > 0 {
@@ -57,7 +57,7 @@ func TestNobodyUsesWhatAnExpiredSessionTouched(t *testing.T) {
 			h, err := r.Histories().History(ctx, acme, was.h.Handle, nil, store.Cutoff{})
 			return mustBe(abi.NotFound, h, err)
 		},
-		"the messages": func(ctx context.Context, r *scope.Registry, was before) error {
+		"the messages of a generation that was learned before": func(ctx context.Context, r *scope.Registry, was before) error {
 			list, err := r.Histories().Messages(ctx, was.h.Key, was.h.Generation, -1, 10)
 			return mustBe(abi.NotFound, list, err)
 		},
@@ -79,7 +79,12 @@ func TestNobodyUsesWhatAnExpiredSessionTouched(t *testing.T) {
 			return mustBe(abi.ScopeClosed, "an acknowledgement", err)
 		},
 	}
-	for name, use := range uses {
+}
+
+// Nothing sweeps and nobody asks for the session: each of these is the first
+// that happens after its time has passed.
+func TestNobodyUsesWhatAnExpiredSessionTouched(t *testing.T) {
+	for name, use := range uses() {
 		for ttl, after := range map[string]time.Duration{"idle": time.Minute, "max": time.Hour} {
 			t.Run(name+", the "+ttl+" TTL", func(t *testing.T) {
 				inBubble(t, func(t *testing.T, d *disk, r *scope.Registry) {

@@ -2,8 +2,8 @@ package scope_test
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,42 +54,9 @@ func only(t *testing.T, r *scope.Registry) store.History {
 // Nothing sweeps: each of these is the first that happens after the history's
 // time has passed, and none of them brings it back.
 func TestNobodyUsesAHistoryThatHasExpired(t *testing.T) {
-	ways := map[string]func(ctx context.Context, r *scope.Registry, was before) error{
-		"a list": func(ctx context.Context, r *scope.Registry, _ before) error {
-			list, err := r.Histories().ListHistories(ctx, store.HistoryFilter{Tenant: acme, Limit: 10})
-			if err == nil && len(list) > 0 {
-				err = fmt.Errorf("listed is %+v", list)
-			}
-			return err
-		},
-		"a history by its handle": func(ctx context.Context, r *scope.Registry, was before) error {
-			h, err := r.Histories().History(ctx, acme, was.h.Handle, nil, store.Cutoff{})
-			return mustBe(abi.NotFound, h, err)
-		},
-		"the messages of a generation that was learned before": func(ctx context.Context, r *scope.Registry, was before) error {
-			list, err := r.Histories().Messages(ctx, was.h.Key, was.h.Generation, -1, 10)
-			return mustBe(abi.NotFound, list, err)
-		},
-		"a view": func(ctx context.Context, r *scope.Registry, was before) error {
-			v, err := r.Histories().View(ctx, was.h.Key, store.ViewLimit{Messages: 10})
-			if err == nil && (v.Generation != 0 || len(v.Recent) > 0) {
-				err = fmt.Errorf("viewed is %+v", v)
-			}
-			return err
-		},
-		"the end of a turn of it": func(ctx context.Context, r *scope.Registry, was before) error {
-			return mustBe(abi.NotFound, "a deletion", r.DeleteTurn(ctx, was.h, 1))
-		},
-		"an end by hand": func(ctx context.Context, r *scope.Registry, was before) error {
-			e, err := r.Delete(ctx, was.h.Key)
-			return mustBe(abi.NotFound, e, err)
-		},
-		"the commit of a turn that read it before": func(ctx context.Context, r *scope.Registry, was before) error {
-			q := r.Begin(acme, "req_2")
-			defer q.Close(ctx)
-			err := commitTo(ctx, q, application(was.app, was.h.Key.ID), was.h.Generation, 2)
-			return mustBe(abi.ScopeClosed, "an acknowledgement", err)
-		},
+	ways := uses()
+	ways["the end of a turn of it"] = func(ctx context.Context, r *scope.Registry, was before) error {
+		return mustBe(abi.NotFound, "a deletion", r.DeleteTurn(ctx, was.h, 1))
 	}
 	for name, use := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -212,4 +179,42 @@ func TestWithoutATimeToLiveHistoriesStay(t *testing.T) {
 			t.Errorf("seen is %+v", h)
 		}
 	})
+}
+
+// finder counts how often a history is looked for.
+type finder struct {
+	*disk
+	looks atomic.Int64
+}
+
+func (f *finder) History(ctx context.Context, t carrel.TenantID, h carrel.Handle, by *store.Toucher, c store.Cutoff) (store.History, error) {
+	f.looks.Add(1)
+	return f.disk.History(ctx, t, h, by, c)
+}
+
+func TestARequestsOwnHistoryIsNotLookedFor(t *testing.T) {
+	d := newDisk(t)
+	counting := &finder{disk: d}
+	r := registry(t, d, "one", func(c *scope.Config) {
+		c.Store, c.HistoryIdleTTL = counting, idle
+	})
+	own := request("req_1#com.acme.Chat.chat")
+	own.Key.Kind = carrel.KindRequest
+	for name, c := range map[string]struct {
+		use   scope.Use
+		looks int64
+	}{
+		"nobody else can have one under the request's own id": {own, 0},
+		"anybody can have one under an explicit id":           {request("a"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			counting.looks.Store(0)
+			q := r.Begin(acme, "req_1")
+			defer q.Close(t.Context())
+			noError(t, commitTo(t.Context(), q, c.use, 0, 1))
+			if n := counting.looks.Load(); n != c.looks {
+				t.Errorf("it was looked for %d times, want %d", n, c.looks)
+			}
+		})
+	}
 }

@@ -88,7 +88,9 @@ func (q *Request) ownsAlone(k carrel.MemoryKey) bool {
 // scope_closed if the history ended meanwhile or the scope did, and those of
 // Histories.
 func (q *Request) Commit(ctx context.Context, u Use, c store.Commit) (done store.Committed, err error) {
-	if c.Generation == 0 { // then it touches
+	// Without a generation it touches; nobody else has a key of this very
+	// request's, so that there is nothing to look for.
+	if c.Generation == 0 && !q.ownsAlone(u.Key) {
 		if err := q.r.endExpired(ctx, u.Key); err != nil {
 			return store.Committed{}, err
 		}
