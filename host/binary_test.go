@@ -1,7 +1,6 @@
 package host_test
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -9,44 +8,26 @@ import (
 
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/model/modeltest"
-	"github.com/carrelhost/carrel/internal/testenv"
 )
-
-// scopesExample is the example plugin in Go with one chat service per scope
-// and handlers that use them.
-var scopesExample = filepath.Join("..", "examples", "scopes")
-
-const (
-	appChat     = "scopes/com.acme.AppChat.chat"
-	sessionChat = "scopes/com.acme.SessionChat.chat"
-	requestChat = "scopes/com.acme.RequestChat.chat"
-)
-
-// withGuest starts the program, with the example's guest in it.
-func withGuest(t *testing.T) (p *process, data string, m *modeltest.Server, owner *testenv.Actor) {
-	t.Helper()
-	data, m = t.TempDir(), modeltest.NewServer(t)
-	p = listening(t, command(t, "", data, m))
-	owner = p.owner(t, data, m)
-	owner.Build(scopesExample)
-	return p, data, m, owner
-}
 
 func TestNothingOfOpenSocketsIsLeftWhenTheHostIsKilled(t *testing.T) {
-	p, data, m, acme := withGuest(t)
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	p := listening(t, command(t, "", data, m))
+	acme := p.owner(t, data, m)
+	acme.Upload(scopesGuest(t))
 	acme.Chat(appChat, "id", "kept", "msg", "hello")
 	session := acme.Open(client.NewSession{})
-	acme.With("Carrel-Session", session.ID).Chat(sessionChat, "id", "of-the-session", "msg", "hello")
+	acme.With("Carrel-Session", session.ID).Chat(sesChat, "id", "of-the-session", "msg", "hello")
 	for range 5 {
 		s := acme.Socket(client.SocketOptions{})
-		s.Chat(sessionChat, "id", "of-"+s.Session, "msg", "hello")
+		s.Chat(sesChat, "id", "of-"+s.Session, "msg", "hello")
 		s.Chat(appChat, "id", "app-"+s.Session, "msg", "hello")
-		s.Chat(sessionChat, "id", "app-"+s.Session, "msg", "the smaller scope wins")
+		s.Chat(sesChat, "id", "app-"+s.Session, "msg", "the smaller scope wins")
 	}
 	release, calls := m.Hold(), len(m.Calls())
 	defer release()
 	held := acme.Socket(client.SocketOptions{})
-	held.Begin(requestChat, "id", "in-flight", "msg", "hello")
+	held.Begin(reqChat, "id", "in-flight", "msg", "hello")
 	if err := m.Arrived(t.Context(), calls+1); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +43,7 @@ func TestNothingOfOpenSocketsIsLeftWhenTheHostIsKilled(t *testing.T) {
 	if !slices.Equal(left, []string{"kept", "of-the-session"}) {
 		t.Errorf("histories %q are left, want those of the application and of the HTTP session", left)
 	}
-	acme.With("Carrel-Session", session.ID).Chat(sessionChat, "id", "of-the-session", "msg", "again")
+	acme.With("Carrel-Session", session.ID).Chat(sesChat, "id", "of-the-session", "msg", "again")
 	if got := acme.Stored("scopes", "of-the-session"); len(got) != 5 {
 		t.Errorf("the HTTP session's history is %q, want both turns", got)
 	}

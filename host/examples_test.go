@@ -1,10 +1,15 @@
 package host_test
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/carrelhost/carrel/examples"
+	"github.com/carrelhost/carrel/internal/scaffold"
 	"github.com/carrelhost/carrel/internal/testenv"
 )
 
@@ -16,6 +21,10 @@ const (
 	lasting   = "smallest-scope/com.acme.Lasting.chat"
 	fleeting  = "smallest-scope/com.acme.Fleeting.chat"
 	goldfish  = "short-memory/com.acme.Goldfish.chat"
+	appChat   = "scopes/com.acme.AppChat.chat"
+	sesChat   = "scopes/com.acme.SessionChat.chat"
+	reqChat   = "scopes/com.acme.RequestChat.chat"
+	inScopes  = "scopes/com.acme.Rest." // and a handler
 	byHeader  = "own-default-id/com.acme.MyChat.chat"
 	sysNice   = "system:You are a nice assistant"
 	sysMean   = "system:You are a mean assistant"
@@ -33,6 +42,25 @@ func example(t testing.TB, name string) string {
 	}
 	return string(b)
 }
+
+// scopesGuest returns the module of the example scopes.
+func scopesGuest(t testing.TB) []byte {
+	t.Helper()
+	wasm, err := builtScopes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+// builtScopes builds the example scopes, once.
+var builtScopes = sync.OnceValues(func() ([]byte, error) {
+	file, err := scaffold.Build(context.Background(), filepath.Join("..", "examples", "scopes"))
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(file)
+})
 
 // same holds messages against what they must be.
 func same(t testing.TB, what string, got []string, want ...string) {

@@ -166,7 +166,7 @@ func crosswise(t *testing.T, p *play, _ step) []client.Evicted {
 	var calls []step
 	for range each {
 		for _, order := range [][2]string{{"left", "right"}, {"right", "left"}} {
-			calls = append(calls, step{call: calling + "both", params: []string{"first", order[0], "second", order[1]}})
+			calls = append(calls, step{call: inScopes + "both", params: []string{"first", order[0], "second", order[1]}})
 		}
 	}
 	for i, o := range parallel(t, p, calls) {
@@ -192,7 +192,7 @@ func crosswise(t *testing.T, p *play, _ step) []client.Evicted {
 // which ends with the first of them to end.
 func entangled(t *testing.T, p *play, _ step) []client.Evicted {
 	t.Helper()
-	calls := slices.Repeat([]step{{call: calling + "alternate"}, {call: calling + "restCall", params: []string{"id", "2"}}}, 20)
+	calls := slices.Repeat([]step{{call: inScopes + "alternate"}, {call: inScopes + "restCall", params: []string{"id", "2"}}}, 20)
 	for i, o := range parallel(t, p, calls) {
 		// What a guest was refused, it passes on: that its history ended with
 		// another request is such a refusal.

@@ -177,7 +177,7 @@ func (p *play) actor(t *testing.T, who string) *testenv.Actor {
 	case name == "elsewhere":
 		a = p.runner.tenant(t, p.tenant+"-elsewhere", p.scenario.plugins)
 	default:
-		a = p.runner.key(t, p.tenant, client.NewKey{Role: "caller", AssertSubject: true})
+		a = p.key(t, p.tenant, client.NewKey{Role: "caller", AssertSubject: true})
 	}
 	p.actors[name] = a
 	if asserted {

@@ -1,12 +1,9 @@
 package host_test
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +11,6 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/host/model/modeltest"
-	"github.com/carrelhost/carrel/internal/scaffold"
 	"github.com/carrelhost/carrel/internal/testenv"
 )
 
@@ -106,11 +102,7 @@ func (r *runner) tenant(t *testing.T, name string, plugins []string) *testenv.Ac
 	for _, p := range plugins {
 		switch {
 		case p == "scopes":
-			wasm, err := scopesGuest()
-			if err != nil {
-				t.Fatal(err)
-			}
-			owner.Upload(wasm)
+			owner.Upload(scopesGuest(t))
 		case strings.HasPrefix(p, "---"):
 			owner.Install(p)
 		default:
@@ -119,12 +111,3 @@ func (r *runner) tenant(t *testing.T, name string, plugins []string) *testenv.Ac
 	}
 	return owner
 }
-
-// scopesGuest builds the example scopes, once.
-var scopesGuest = sync.OnceValues(func() ([]byte, error) {
-	file, err := scaffold.Build(context.Background(), filepath.Join("..", "examples", "scopes"))
-	if err != nil {
-		return nil, err
-	}
-	return os.ReadFile(file)
-})

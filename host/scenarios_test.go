@@ -38,8 +38,6 @@ import (
 //	§7  a history in a shared namespace …; an application's history that nobody uses …
 //	§9  a turn deleted by hand …
 
-const calling = "scopes/com.acme.Rest." // and a handler of the example
-
 // scenario is a sentence about memory that holds on every host, however it is
 // reached.
 type scenario struct {
@@ -105,7 +103,7 @@ func numbered() []scenario {
 			steps: []step{
 				{call: appChat, params: []string{"id", "bystander", "msg", "U0"}, sends: []string{"S,U0"}},
 				{
-					call: calling + "alternate", sends: []string{"S,U1a", "S,U2a", "S,U1a,A2,U1b", "S,U2a,A3,U2b"},
+					call: inScopes + "alternate", sends: []string{"S,U1a", "S,U2a", "S,U1a,A2,U1b", "S,U2a,A3,U2b"},
 					evicts: []string{"1: 5 scope_closed", "2: 5 scope_closed"}, stored: []string{"bystander: S,U0,A1"},
 				},
 			},
@@ -148,7 +146,7 @@ func numbered() []scenario {
 			number: "5", says: "an application-scoped and a request-scoped service on one id in one request end it with the request", plugins: []string{"scopes"},
 			steps: []step{
 				{
-					call: calling + "restCall", params: []string{"id", "1234"}, sends: []string{"S,U1", "S,U1,A1,U2"},
+					call: inScopes + "restCall", params: []string{"id", "1234"}, sends: []string{"S,U1", "S,U1,A1,U2"},
 					evicts: []string{"1234: 5 scope_closed"}, stored: nothing,
 				},
 				{call: appChat, params: []string{"id", "1234", "msg", "U3"}, sends: []string{"S,U3"}, stored: []string{"1234: S,U3,A3"}},
