@@ -100,7 +100,8 @@ func newMemoryEraseCommand(e env) *cobra.Command {
 		Use:   "erase SUBJECT",
 		Short: "End everything that an end user's calls touched",
 		Long: "End every chat history that calls on behalf of an end user touched, by whichever\n" +
-			"key, and the user's sessions. It is for the tenant's owner, and asks no questions.",
+			"key, the user's sessions, and the answers kept for its idempotency keys. It is for\n" +
+			"the tenant's owner, and asks no questions.",
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := n.client()
