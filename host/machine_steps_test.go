@@ -74,7 +74,7 @@ func (m *machine) anyHistory() (*machineTenant, modelPerson, modelKey, *modelHis
 	if len(all) == 0 {
 		m.Skip("there is no history")
 	}
-	k := all[rapid.IntRange(0, len(all)-1).Draw(m.T, "history")]
+	k := rapid.SampledFrom(all).Draw(m.T, "history")
 	stranger := m.tenants[(slices.Index(m.tenants, t)+1)%len(m.tenants)]
 	c := m.as(stranger, people[0])
 	_, err := c.DeleteMemory(m.Context(), t.handles[k])
@@ -286,13 +286,12 @@ func (m *machine) check(t *machineTenant, after string) {
 		m.messages(t, row.Key, h, after)
 	}
 	for _, who := range people[1:] {
-		var want []string
+		var got, want []string
 		for k, h := range t.histories {
 			if sees(who, h) {
 				want = append(want, t.handles[k])
 			}
 		}
-		var got []string
 		for _, row := range m.list(t, who) {
 			got = append(got, row.Key)
 		}
@@ -300,11 +299,10 @@ func (m *machine) check(t *machineTenant, after string) {
 		slices.Sort(want)
 		m.same(fmt.Sprintf("after %s: %v sees", after, who), got, want)
 	}
-	var want []string
+	got, want := m.records(t), []string{}
 	for _, e := range t.ended {
 		want = append(want, e.String())
 	}
-	got := m.records(t)
 	slices.Sort(got)
 	slices.Sort(want)
 	m.same("records after "+after, got, want)
@@ -349,10 +347,9 @@ func (m *machine) messages(t *machineTenant, key string, h *modelHistory, after 
 	page, err := m.as(t, people[0]).Messages(m.Context(), key, client.ListOptions{Limit: 1000})
 	m.want("read", err, abi.OK)
 	var got, want []string
-	for _, msg := range page.Data {
-		got = append(got, fmt.Sprint(msg.Turn, compact([]carrel.Message{{
-			Role: carrel.Role(msg.Role), Content: msg.Content, ToolCalls: msg.ToolCalls, ToolCallID: msg.ToolCallID,
-		}})))
+	for _, r := range page.Data {
+		msg := carrel.Message{Role: carrel.Role(r.Role), Content: r.Content, ToolCalls: r.ToolCalls, ToolCallID: r.ToolCallID}
+		got = append(got, fmt.Sprint(r.Turn, compact([]carrel.Message{msg})))
 	}
 	for _, turn := range append([]modelTurn{{0, (&modelHistory{system: h.system}).all()}}, h.turns...) {
 		for _, msg := range turn.messages {

@@ -172,7 +172,8 @@ func (m *machine) anybody() modelPerson { return rapid.SampledFrom(people).Draw(
 
 func (m *machine) text(t *machineTenant, what string) string {
 	m.texts++
-	return fmt.Sprintf("%s %s%d%s", t.mark, what, m.texts, strings.Repeat(" w", rapid.SampledFrom([]int{0, 7, 25, 80}).Draw(m.T, "words")))
+	more := rapid.SampledFrom([]string{" w", "ww"}).Draw(m.T, "more") // many words, or one: the model server counts words
+	return fmt.Sprintf("%s %s%d%s", t.mark, what, m.texts, strings.Repeat(more, rapid.SampledFrom([]int{0, 7, 25, 80}).Draw(m.T, "times")))
 }
 
 func (m *machine) callSome(*rapid.T) {
