@@ -145,20 +145,31 @@ func (v *Invoker) commit(ctx context.Context, f *frame, k carrel.MemoryKey, c st
 		return done, nil
 	case err == nil:
 		return done, nil
-	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
-		return store.Committed{}, fmt.Errorf("commit: %w", err)
-	default: // nobody knows what became of it
-		remedy := "read the history before a retry"
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()): // nobody knows what becomes of it
 		if c.Answer != nil {
 			f.tree.once.Doubt()
-			remedy = "repeat the call with its Idempotency-Key"
 		}
 		return store.Committed{}, &carrel.Error{
 			Op: "invoke.commit", Code: abi.Timeout, Limit: "commitTimeout", Err: err,
 			Msg: fmt.Sprintf("the store did not confirm the turn within %v, so it may be stored or not; %s",
-				v.cfg.Limits.CommitTimeout, remedy),
+				v.cfg.Limits.CommitTimeout, findOut(c)),
 		}
+	case carrel.CodeOf(err) == abi.Internal: // nobody knows what became of it
+		return store.Committed{}, &carrel.Error{
+			Op: "invoke.commit", Code: abi.Internal, Err: err,
+			Msg: "the store failed while the turn was being stored, so it may be stored or not; " + findOut(c),
+		}
+	default:
+		return store.Committed{}, fmt.Errorf("commit: %w", err)
 	}
+}
+
+// findOut says how to learn what became of a commit.
+func findOut(c store.Commit) string {
+	if c.Answer != nil {
+		return "repeat the call with its Idempotency-Key"
+	}
+	return "read the history before a retry"
 }
 
 // render returns a call's system message, "" if none is declared, and its

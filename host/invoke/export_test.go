@@ -52,3 +52,6 @@ func (t Turns) Holds(f Frame) int {
 	defer t.mu.Unlock()
 	return f.held
 }
+
+// HeldTurns returns how many keys' turns are held or waited for.
+func (v *Invoker) HeldTurns() int { return Turns{v.turns}.Held() }

@@ -109,10 +109,35 @@ func (v *Invoker) doImport(ctx context.Context, in Import) (store.History, error
 	if in.System != "" {
 		c.System = &in.System
 	}
-	if _, err := v.commit(ctx, f, k, c); err != nil {
+	done, err := v.commit(ctx, f, k, c)
+	if err != nil {
 		return store.History{}, err
 	}
-	return v.cfg.Histories.History(ctx, k.Tenant, v.cfg.Scopes.Handle(k), nil, store.Cutoff{})
+	if h, err := v.cfg.Histories.History(ctx, k.Tenant, v.cfg.Scopes.Handle(k), nil, store.Cutoff{}); err == nil {
+		return h, nil
+	}
+	// It is stored, which a failure to read it must not deny.
+	return v.imported(in, k, done), nil
+}
+
+// imported describes a history that was just imported and could not be read
+// back. Its times are about right.
+func (v *Invoker) imported(in Import, k carrel.MemoryKey, done store.Committed) store.History {
+	now := v.cfg.Now()
+	h := store.History{
+		Key: k, Handle: v.cfg.Scopes.Handle(k), Plugin: in.Plugin, Generation: done.Generation, LastTurn: done.LastTurn,
+		CreatedAt: now, LastUsedAt: now, Application: true,
+	}
+	if in.System != "" {
+		h.Messages, h.Bytes = 1, int64(len(in.System))
+	}
+	for _, t := range in.Turns {
+		h.Messages += int64(len(t.Messages))
+		for _, m := range t.Messages {
+			h.Bytes += m.Size()
+		}
+	}
+	return h
 }
 
 // check refuses what is not to be imported before anything is looked up.

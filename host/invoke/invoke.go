@@ -165,9 +165,11 @@ func (u *Usage) add(o Usage) {
 
 // Run handles one outermost request: it opens a request scope, invokes, and
 // closes the scope again, whatever happened. When it returns, the turn is
-// durable (nil error) or never was, and what the request's scope touched is
-// gone, or Closed says that it is pending. With an error the Result holds what
-// was used until then, and nothing else.
+// durable (nil error) or never was, unless the store failed at its commit: such
+// an error, timeout for commitTimeout or internal, says that the turn may be
+// stored or not. What the request's scope touched is gone, or Closed says that
+// it is pending. With an error the Result holds what was used until then, and
+// nothing else.
 //
 // A call whose IdempotencyKey was used before gets the answer of then, and
 // touches nothing; one that is being worked on is waited for.

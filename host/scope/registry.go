@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/store"
 )
@@ -171,6 +172,9 @@ func (r *Registry) CloseApplication(ctx context.Context, id carrel.ScopeID, why 
 func (r *Registry) Delete(ctx context.Context, k carrel.MemoryKey) (carrel.Eviction, error) {
 	e, err := r.Histories().DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: r.cfg.Now()})
 	if err != nil {
+		if inDoubt(err) {
+			r.tellCut(r.Handle(k)) // it may be gone
+		}
 		return carrel.Eviction{}, fmt.Errorf("delete history: %w", err)
 	}
 	r.tellEvicted("", []carrel.Eviction{e})
@@ -210,6 +214,26 @@ func (r *Registry) postpone(id carrel.ScopeID, why carrel.EvictionReason) {
 	select {
 	case r.wake <- struct{}{}:
 	default:
+	}
+}
+
+// closeUnused leaves to Run the close of a scope that may have opened although
+// whoever opened it got an error. Nothing was touched in it: where pending has
+// no room it stays open, and empty, until the next start.
+func (r *Registry) closeUnused(id carrel.ScopeID) {
+	if r.Pending() < maxPending {
+		r.postpone(id, carrel.ReasonScopeClosed)
+	}
+}
+
+// inDoubt reports whether a failed write may have been done, or may still be:
+// a store's errors of known meaning say that it was not.
+func inDoubt(err error) bool {
+	switch carrel.CodeOf(err) {
+	case abi.Internal, abi.Canceled, abi.Timeout:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -2,6 +2,7 @@ package scope
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,6 +94,9 @@ func (r *Registry) OpenSocket(ctx context.Context, t carrel.TenantID) (*Session,
 		Node: r.cfg.Node, OpenedAt: r.cfg.Now(),
 	}
 	if err := r.cfg.Store.OpenSession(ctx, in); err != nil {
+		if inDoubt(err) && !errors.Is(err, store.ErrExists) {
+			r.closeUnused(in.ID)
+		}
 		return nil, fmt.Errorf("open session: %w", err)
 	}
 	return &Session{r, in}, nil
