@@ -100,6 +100,7 @@ func TestCommandsOfTheReadmeRun(t *testing.T) {
 		"by command line": {"./carrel memory ls", []string{
 			"version 1 is active", "A2", "You are a mean assistant", `ended: memory "42"`,
 		}, false},
+		"memory that ends": {"./carrel scrub", []string{`ended: memory "7"`, "no file has it", "deleted"}, false},
 		"with code": {"./carrel new hello", []string{
 			"hello is a go plugin now", "version 1 is active", `"greeting":"Hello, Ada!"`, "A2", "info  com.example.Hello.welcome",
 		}, false},
@@ -116,7 +117,7 @@ func TestCommandsOfTheReadmeRun(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			out, err := shell(t, dir, block(t, string(readme), tc.line))
+			out, err := shell(t, dir, block(t, string(readme), tc.line), "CARREL_ADMIN_KEY="+testenv.AdminKey)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
