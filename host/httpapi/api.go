@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/invoke"
@@ -94,8 +93,8 @@ type Config struct {
 // API is the HTTP edge of one host.
 type API struct {
 	cfg     Config
-	bodies  *semaphore.Weighted // bytes of Limits.BodyBytes
-	uploads chan struct{}       // has a token for each upload that is being admitted
+	bodies  *bodies
+	uploads chan struct{} // has a token for each upload that is being admitted
 	buffers *buffers
 	tickets *tickets
 	sockets *sockets
@@ -129,7 +128,7 @@ func New(cfg Config) (*API, error) {
 	}
 	l := cfg.Limits
 	a := &API{
-		cfg: cfg, bodies: semaphore.NewWeighted(l.BodyBytes), uploads: make(chan struct{}, l.Uploads),
+		cfg: cfg, bodies: newBodies(l), uploads: make(chan struct{}, l.Uploads),
 		buffers: newBuffers(amount{int64(l.EventBuffers), l.EventBytesTotal}, l.EventBytes, l.EventsKept),
 		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
 		sockets: newSockets(l.WebSockets),

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -45,3 +46,20 @@ func ReadHistory(body []byte, most int64) (Imported, error) {
 	h, err := readHistory(body, most)
 	return Imported{h.head, h.system, h.turns}, err
 }
+
+// Bodies is the room for bodies.
+type Bodies struct{ b *bodies }
+
+// NewBodies makes room for bodies.
+func NewBodies(l Limits) Bodies { return Bodies{newBodies(l)} }
+
+// Acquire takes room for a tenant.
+func (b Bodies) Acquire(ctx context.Context, t carrel.TenantID, size int64) error {
+	return b.b.acquire(ctx, t, size)
+}
+
+// Release gives it back.
+func (b Bodies) Release(t carrel.TenantID, size int64) { b.b.release(t, size) }
+
+// Tenants is how many have some of the room, or wait for it.
+func (b Bodies) Tenants() int { return len(b.b.tenants) }

@@ -73,9 +73,10 @@ func (a *API) budget(c echo.Context, size, most int64) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), a.cfg.Limits.BodyTimeout)
 	defer cancel()
-	if err := a.bodies.Acquire(ctx, size); err != nil {
+	if err := a.bodies.acquire(ctx, caller(c).Tenant, size); err != nil {
 		return carrel.FailLimit("httpapi.body", abi.Overloaded, "bodyBytes", fmt.Sprintf(
-			"bodies of %d bytes in all are being handled; the host's operator can raise `limits.bodyBytes`", a.cfg.Limits.BodyBytes))
+			"bodies of %d bytes in all are being handled, or of %d of this tenant; the host's operator can raise `limits.bodyBytes`",
+			a.cfg.Limits.BodyBytes, a.bodies.most))
 	}
 	held, _ := c.Get(keyBody).(int64)
 	c.Set(keyBody, held+size)
@@ -85,7 +86,7 @@ func (a *API) budget(c echo.Context, size, most int64) error {
 // release gives back what the request's body took of the budget.
 func (a *API) release(c echo.Context) {
 	if held, _ := c.Get(keyBody).(int64); held > 0 {
-		a.bodies.Release(held)
+		a.bodies.release(caller(c).Tenant, held)
 	}
 }
 

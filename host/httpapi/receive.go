@@ -66,7 +66,7 @@ func (s *socket) readFrame(r io.Reader) (b []byte, done func(), err error) {
 	held := int64(0)
 	done = func() {
 		if held > 0 {
-			s.api.bodies.Release(held)
+			s.api.bodies.release(s.who.Tenant, held)
 		}
 	}
 	b = make([]byte, 0, 512)
@@ -101,7 +101,7 @@ func (s *socket) readFrame(r io.Reader) (b []byte, done func(), err error) {
 func (s *socket) frameRoom(deadline time.Time, size int64) error {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if err := s.api.bodies.Acquire(ctx, size); err != nil {
+	if err := s.api.bodies.acquire(ctx, s.who.Tenant, size); err != nil {
 		return fmt.Errorf("room for a frame: %w", err)
 	}
 	return nil

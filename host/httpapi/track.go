@@ -83,6 +83,21 @@ func (s *buffers) Cut(h carrel.Handle) {
 	}
 }
 
+// Lost implements scope.Watcher: no events are found any more but of those
+// that go on.
+func (s *buffers) Lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, all := range s.touching {
+		for t := range all {
+			s.forget(t)
+		}
+	}
+	for _, b := range s.byID {
+		s.hide(b)
+	}
+}
+
 // Erased implements scope.Watcher. The events of a request whose scope had
 // closed before go, too.
 func (s *buffers) Erased(t carrel.TenantID, who carrel.Subject) {

@@ -319,6 +319,7 @@ func (w *witness) Touching(r carrel.RequestID, h carrel.Handle) {
 
 func (*witness) Evicted(carrel.ScopeID, []carrel.Eviction) {}
 func (*witness) Cut(carrel.Handle)                         {}
+func (*witness) Lost()                                     {}
 func (*witness) Erased(carrel.TenantID, carrel.Subject)    {}
 
 // An answer may repeat what a guest has read, so that whoever keeps answers

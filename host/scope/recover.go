@@ -184,8 +184,16 @@ func (r *Registry) retry(ctx context.Context) (left bool) {
 		}
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.pending) > 0 || r.spilled
+	left = len(r.pending) > 0 || r.spilled
+	lost := r.lost && !left
+	if lost {
+		r.lost = false
+	}
+	r.mu.Unlock()
+	if lost {
+		r.tellLost()
+	}
+	return left
 }
 
 // closeLeft closes every request scope of this process run that the store has

@@ -70,6 +70,7 @@ type Registry struct {
 	pending  map[carrel.ScopeID]carrel.EvictionReason
 	requests map[carrel.ScopeID]struct{} // that may be in the store and are not closed yet
 	spilled  bool                        // request scopes are left to close that pending had no room for
+	lost     bool                        // a scope may have closed without a report of what ended with it
 	inUse    map[carrel.SessionID]int    // invocations in flight, by HTTP session
 	wake     chan struct{}               // holds one token when pending may have grown
 	watchers []Watcher                   // copied when it grows
@@ -199,6 +200,13 @@ func (r *Registry) evict(ctx context.Context, id carrel.ScopeID, why carrel.Evic
 	defer cancel()
 	evicted, err := r.cfg.Store.CloseScope(ctx, id, why, r.cfg.Now())
 	r.tellEvicted(id, evicted)
+	if inDoubt(err) {
+		// The next attempt may find it closed, and has no report then.
+		r.mu.Lock()
+		r.lost = true
+		r.mu.Unlock()
+		r.rouse()
+	}
 	return evicted, err
 }
 
@@ -211,6 +219,11 @@ func (r *Registry) postpone(id carrel.ScopeID, why carrel.EvictionReason) {
 	} else {
 		r.pending[id] = why
 	}
+	r.rouse()
+}
+
+// rouse has Run look at what is left to do.
+func (r *Registry) rouse() {
 	select {
 	case r.wake <- struct{}{}:
 	default:

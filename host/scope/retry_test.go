@@ -91,6 +91,8 @@ func TestAnEvictionWhoseAcknowledgementWasLost(t *testing.T) {
 		defer stop()
 		q := r.Begin(acme, "req_1")
 		chatOnce(t, d, q, request("a"), 1)
+		var told onlooker
+		r.Watch(&told)
 		d.failNth(1, true)
 		if closed := q.Close(t.Context()); !closed.Pending {
 			t.Errorf("got %+v", closed)
@@ -99,6 +101,10 @@ func TestAnEvictionWhoseAcknowledgementWasLost(t *testing.T) {
 		synctest.Wait()
 		if r.Pending() != 0 || len(histories(t, d)) != 0 {
 			t.Errorf("%d are pending, %v are left", r.Pending(), histories(t, d))
+		}
+		// Nobody has a report of what ended, so copies of everything go.
+		if got := told.all(); !slices.Equal(got, []string{"lost"}) {
+			t.Errorf("watchers were told %v", got)
 		}
 	})
 }

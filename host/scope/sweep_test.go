@@ -116,6 +116,7 @@ func (o *onlooker) Evicted(s carrel.ScopeID, evicted []carrel.Eviction) {
 	}
 }
 func (o *onlooker) Cut(h carrel.Handle)                          { o.note("cut %s", h) }
+func (o *onlooker) Lost()                                        { o.note("lost") }
 func (o *onlooker) Erased(t carrel.TenantID, who carrel.Subject) { o.note("erased %s of %s", who, t) }
 
 func (o *onlooker) all() []string {

@@ -14,6 +14,9 @@ type Watcher interface {
 	// Cut says that a turn of a history was deleted, or may have been; the
 	// history goes on.
 	Cut(h carrel.Handle)
+	// Lost says that histories may have ended and nobody knows which: a store
+	// failed while a scope closed.
+	Lost()
 	// Erased says that whatever a subject left behind is to be gone.
 	Erased(t carrel.TenantID, s carrel.Subject)
 }
@@ -51,6 +54,12 @@ func (r *Registry) tellTouching(id carrel.RequestID, h carrel.Handle) {
 func (r *Registry) tellCut(h carrel.Handle) {
 	for _, w := range r.watching() {
 		w.Cut(h)
+	}
+}
+
+func (r *Registry) tellLost() {
+	for _, w := range r.watching() {
+		w.Lost()
 	}
 }
 
