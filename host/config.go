@@ -59,7 +59,7 @@ type Provider struct {
 type Limits struct {
 	RequestBytes          int64         `yaml:"requestBytes" env:"REQUEST_BYTES"`                   // of a JSON body
 	ModuleBytes           int64         `yaml:"moduleBytes" env:"MODULE_BYTES"`                     // of an upload
-	BodyBytes             int64         `yaml:"bodyBytes" env:"BODY_BYTES"`                         // of all bodies that are being handled
+	BodyBytes             int64         `yaml:"bodyBytes" env:"BODY_BYTES"`                         // of all bodies that are being handled; one tenant has half of it at the most, or room for its largest
 	Connections           int           `yaml:"connections" env:"CONNECTIONS"`                      // open at once, on each listener
 	Uploads               int           `yaml:"uploads" env:"UPLOADS"`                              // that are admitted at once
 	BodyTimeout           time.Duration `yaml:"bodyTimeout" env:"BODY_TIMEOUT"`                     // for a body to arrive

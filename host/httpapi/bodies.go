@@ -1,0 +1,90 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/carrelhost/carrel"
+)
+
+// bodies is the room for all bodies that are being handled, in bytes. One
+// tenant has a part of it at the most: room is taken before a body arrives, so
+// that clients which announce bodies and send none would else keep everybody
+// out. It is safe for concurrent use.
+type bodies struct {
+	all  *semaphore.Weighted
+	most int64 // of one tenant
+
+	mu      sync.Mutex // guards tenants, and what each part wants
+	tenants map[carrel.TenantID]*part
+}
+
+// part is what one tenant has of the room. It exists while that has, or waits
+// for, some of it.
+type part struct {
+	room   *semaphore.Weighted
+	wanted int64 // bytes that it has or waits for
+}
+
+// newBodies makes room as the limits say. A tenant has half of it, or as much
+// as the largest single body takes.
+func newBodies(l Limits) *bodies {
+	most := min(l.BodyBytes, max(l.BodyBytes/2, l.ModuleBytes, l.ImportBytes, l.RequestBytes, l.FrameBytes+1))
+	return &bodies{all: semaphore.NewWeighted(l.BodyBytes), most: most, tenants: map[carrel.TenantID]*part{}}
+}
+
+// acquire takes room for a tenant, "" is the administrator's, and waits for it
+// until ctx ends. All of it is to be released.
+func (b *bodies) acquire(ctx context.Context, t carrel.TenantID, size int64) error {
+	if size == 0 {
+		return nil
+	}
+	p := b.enter(t, size)
+	if err := p.room.Acquire(ctx, size); err != nil {
+		b.leave(t, size)
+		return fmt.Errorf("wait for the tenant's part: %w", err)
+	}
+	if err := b.all.Acquire(ctx, size); err != nil {
+		p.room.Release(size)
+		b.leave(t, size)
+		return fmt.Errorf("wait for room: %w", err)
+	}
+	return nil
+}
+
+// release gives back what a tenant took, at once or bit by bit.
+func (b *bodies) release(t carrel.TenantID, size int64) {
+	if size == 0 {
+		return
+	}
+	b.all.Release(size)
+	b.mu.Lock()
+	p := b.tenants[t]
+	b.mu.Unlock()
+	p.room.Release(size)
+	b.leave(t, size)
+}
+
+func (b *bodies) enter(t carrel.TenantID, size int64) *part {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, ok := b.tenants[t]
+	if !ok {
+		p = &part{room: semaphore.NewWeighted(b.most)}
+		b.tenants[t] = p
+	}
+	p.wanted += size
+	return p
+}
+
+func (b *bodies) leave(t carrel.TenantID, size int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.tenants[t]
+	if p.wanted -= size; p.wanted == 0 {
+		delete(b.tenants, t)
+	}
+}
