@@ -82,3 +82,55 @@ func (r *reader) skipName() error {
 	r.pos += int(n)
 	return nil
 }
+
+// mostNameBytes bounds one function's name.
+const mostNameBytes = 200
+
+// functionNames calls f for each entry of the name section's map of
+// functions, until it returns false.
+func (m *Module) functionNames(f func(index uint32, name string) bool) {
+	for i := range m.sections {
+		s := &m.sections[i]
+		if s.ID != sectionCustom || s.Name != "name" {
+			continue
+		}
+		r := &reader{all: m.bytes[:s.End], pos: s.End - len(s.Data), end: s.End, where: "name section"}
+		for r.pos < r.end {
+			id, err := r.byte("name subsection id")
+			if err != nil {
+				return
+			}
+			n, err := r.u32("name subsection size")
+			if err != nil || int64(n) > int64(r.left()) {
+				return
+			}
+			if sub := r.take(int(n), r.where); id == 1 && !associations(sub, f) {
+				return
+			}
+		}
+		return
+	}
+}
+
+func associations(r *reader, f func(index uint32, name string) bool) bool {
+	n, err := r.vector(vectorLimit{}, 2)
+	if err != nil {
+		return false
+	}
+	for range n {
+		index, err := r.u32("index")
+		if err != nil {
+			return false
+		}
+		size, err := r.u32("name length")
+		if err != nil || int64(size) > int64(r.left()) {
+			return false
+		}
+		name := string(r.all[r.pos : r.pos+int(size)])
+		r.pos += int(size)
+		if !f(index, name) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,265 @@
+package module
+
+// A unit of fuel is about one simple instruction, a nanosecond or less.
+const (
+	// runUnits is the most work, in units, between two checks on any way
+	// through a function. What it does after its last check, when it returns,
+	// adds up in a deep stack that unwinds without any check: a frame counts
+	// as that many bytes at least, so that the stack limit bounds this too.
+	runUnits = 1024
+	// prepaidUnits is the most that a check at an entry or a loop header
+	// charges for the code behind it. Not all of it runs each time, so more
+	// would charge dispatch loops for every case that they do not take; what
+	// is longer is charged by the checks in it.
+	prepaidUnits = 64
+	// leafUnits is the largest function without calls and loops that is not
+	// charged itself: callUnits of its caller cover it.
+	leafUnits = 48
+	callUnits = leafUnits + 8
+	// leafFrameBytes is the largest frame that a function without calls may
+	// put on the stack uncounted. There is never more than one such frame.
+	leafFrameBytes = 1024
+)
+
+// check is a fuel check before the instruction that starts at a byte of the
+// module; none if units is 0.
+type check struct{ at, units int }
+
+// plan says what is put into one function.
+type plan struct {
+	checks  []check // by place
+	counted bool    // its frame counts against the stack limit
+	spare   bool    // it needs an i32 local more
+	frame   int     // bytes of native stack
+}
+
+// planner walks a body and makes its plan.
+type planner struct {
+	rewriter *rewriter
+	d        *decoder
+	checks   []check
+	blocks   []openBlock
+	frame    frameEstimate
+
+	run    int // units since the last check on the longest way to here; -1 if nothing gets here
+	pays   int // index of the entry's or loop's check that pays for the code here
+	moves  int // units of a branch, which may move every local
+	units  int // of the whole body
+	calls  bool
+	loops  bool
+	spare  bool
+	atHead bool // nothing but openings of blocks before
+}
+
+type openBlock struct {
+	op     byte
+	block  blockType
+	base   int // height of the operand stack below its params
+	pays   int // for the code behind the block
+	joined int // the longest run of a branch to its end; -1 if there is none
+	atElse int // the run where its else begins; -1 if it is no if
+	since  int // the frame's clock where it began
+}
+
+// plan returns the plan of the body that the decoder is at. It is valid until
+// the next one.
+func (p *planner) plan(s signature, locals int) (plan, error) {
+	start := p.d.body.r.pos
+	*p = planner{rewriter: p.rewriter, d: p.d, checks: append(p.checks[:0], check{at: start, units: 1}),
+		blocks: p.blocks[:0], frame: p.frame, moves: locals / 32, atHead: true}
+	p.frame.begin(s, locals)
+	p.blocks = append(p.blocks, openBlock{block: blockType{results: len(s.results)}, joined: -1, atElse: -1})
+	for len(p.blocks) > 0 {
+		i, err := p.d.next()
+		if err != nil {
+			return plan{}, err
+		}
+		if err := p.instruction(&i); err != nil {
+			return plan{}, err
+		}
+	}
+	if err := p.d.body.r.done(); err != nil {
+		return plan{}, err
+	}
+	if !p.calls && !p.loops && p.units <= leafUnits {
+		p.checks = p.checks[:0]
+	}
+	bytes := p.frame.bytes()
+	return plan{p.checks, p.calls || bytes > leafFrameBytes, p.spare, max(bytes, p.run)}, nil
+}
+
+func (p *planner) instruction(i *instr) error {
+	u := p.cost(i)
+	p.units += u
+	p.checks[p.pays].charge(u)
+	if p.run > 0 && p.run+u > runUnits {
+		p.checks = append(p.checks, check{i.start, p.run})
+		p.frame.event()
+		p.run = 0
+	}
+	if p.run >= 0 {
+		p.run += u
+	}
+	p.atHead = p.atHead && (i.op == opBlock || i.op == opLoop)
+	switch i.op {
+	case opBlock, opLoop, opIf:
+		p.open(i)
+	case opElse:
+		p.otherwise()
+	case opEnd:
+		p.close()
+	case opBr, opBrIf:
+		p.frame.pop(i.pops())
+		p.branch(i.a)
+		if i.op == opBr {
+			p.dead()
+		}
+	case opBrTable:
+		for _, label := range i.labels {
+			p.branch(label)
+		}
+		p.dead()
+	case opReturn:
+		p.blocks[0].joined = max(p.blocks[0].joined, p.run)
+		p.dead()
+	case opUnreachable:
+		p.dead()
+	case opCall, opCallIndirect:
+		return p.call(i)
+	default:
+		p.plain(i)
+	}
+	return nil
+}
+
+func (c *check) charge(units int) {
+	if c.units > 0 {
+		c.units = min(c.units+units, prepaidUnits)
+	}
+}
+
+func (p *planner) plain(i *instr) {
+	f := &p.frame
+	switch {
+	case i.op == opLocalSet, i.op == opLocalTee:
+		f.write(int(i.a))
+	case i.op == opVector:
+		f.vectors = true
+	case i.bulk():
+		// There will be a call.
+		p.spare = p.spare || i.often()
+		f.pop(i.pops())
+		p.called()
+		f.push(i.pushes())
+		return
+	}
+	f.pop(i.pops())
+	f.push(i.pushes())
+}
+
+func (p *planner) call(i *instr) error {
+	w := p.rewriter
+	var t signature
+	switch {
+	case i.op == opCall && int64(i.a) < int64(len(w.functions)):
+		t = w.types[w.functions[i.a]]
+	case i.op == opCallIndirect && int64(i.a) < int64(w.ownTypes):
+		t = w.types[i.a]
+		p.frame.pop(1)
+	default:
+		return malformed(i.start, p.d.body.r.where, "it calls %d, which is not there", i.a)
+	}
+	p.frame.pop(len(t.params))
+	p.called()
+	p.frame.arguments(t)
+	p.frame.push(len(t.results))
+	return nil
+}
+
+func (p *planner) called() {
+	p.calls = true
+	p.frame.event()
+}
+
+func (p *planner) open(i *instr) {
+	f := &p.frame
+	if i.op == opIf {
+		f.pop(1)
+	}
+	f.pop(i.block.params)
+	b := openBlock{op: i.op, block: i.block, base: f.height, pays: p.pays, joined: -1, atElse: -1, since: f.clock}
+	f.push(i.block.params)
+	switch i.op {
+	case opIf:
+		b.atElse = p.run
+	case opLoop:
+		p.loops = true
+		if p.atHead {
+			p.checks[p.pays].units = 0 // the loop's own comes at once
+		}
+		p.pays = len(p.checks)
+		p.checks = append(p.checks, check{at: i.end, units: 1})
+		if p.run >= 0 {
+			p.run = 0
+		}
+		f.event()
+	}
+	p.blocks = append(p.blocks, b)
+}
+
+// otherwise goes from the end of an if's first branch to its second.
+func (p *planner) otherwise() {
+	b := &p.blocks[len(p.blocks)-1]
+	b.joined = max(b.joined, p.run)
+	p.run, b.atElse = b.atElse, -1
+	p.frame.reset(b.base)
+	p.frame.push(b.block.params)
+	p.pays = b.pays
+}
+
+func (p *planner) close() {
+	b := p.blocks[len(p.blocks)-1]
+	p.blocks = p.blocks[:len(p.blocks)-1]
+	p.run = max(p.run, b.joined, b.atElse)
+	p.pays = b.pays
+	p.frame.join(&b)
+}
+
+func (p *planner) branch(label uint32) {
+	if int64(label) >= int64(len(p.blocks)) {
+		return // the engine refuses it
+	}
+	if b := &p.blocks[len(p.blocks)-1-int(label)]; b.op != opLoop {
+		b.joined = max(b.joined, p.run)
+	}
+}
+
+// dead begins code that nothing reaches.
+func (p *planner) dead() {
+	p.run = -1
+	p.frame.reset(p.blocks[len(p.blocks)-1].base)
+}
+
+// cost returns the units of an instruction.
+func (p *planner) cost(i *instr) int {
+	switch op := i.op; {
+	case op == opBr, op == opBrIf, op == opBrTable, op == opElse, op == opEnd, op == opReturn:
+		return 1 + p.moves
+	case op == opCall:
+		return callUnits
+	case op == opCallIndirect, i.bulk():
+		return callUnits + 8
+	case op >= 0x6d && op <= 0x70, op >= 0x7f && op <= 0x82: // divisions of integers
+		return 12
+	case op == 0x91, op == 0x95, op == 0x9f, op == 0xa3: // square roots, divisions of floats
+		return 8
+	case op == opVector:
+		return 4
+	case op == opTableGet, op == opTableSet, op >= 0xa8 && op <= 0xb1, op == opMisc: // conversions
+		return 4
+	case op >= 0x28 && op <= 0x3e: // loads and stores
+		return 2
+	default:
+		return 1
+	}
+}
