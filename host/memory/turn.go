@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -23,7 +24,7 @@ var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // CheckTurn refuses, with invalid_params, what is no whole, well-formed turn:
 // a user's message, then any number of (assistant with tool calls, then one
-// result for each of them, in any order), then the assistant's final answer,
+// result for each of them, in their order), then the assistant's final answer,
 // which may be empty as a model's may.
 func CheckTurn(turn []carrel.Message) error {
 	fault := func(i int, format string, args ...any) error {
@@ -39,7 +40,7 @@ func CheckTurn(turn []carrel.Message) error {
 		return carrel.FailLimit("memory.CheckTurn", abi.LimitExceeded, "turnMessages",
 			fmt.Sprintf("a turn has at most %d messages, this one has %d; make more than one turn of it", MaxTurnMessages, len(turn)))
 	}
-	open := map[string]bool{} // ids of tool calls that have no result yet
+	var open []string // ids of tool calls that have no result yet, in their order
 	for i, m := range turn {
 		last := i == len(turn)-1
 		switch {
@@ -49,10 +50,13 @@ func CheckTurn(turn []carrel.Message) error {
 			return fault(i, "the user's message is not empty")
 		case i == 0:
 		case m.Role == carrel.RoleTool:
-			if !open[m.ToolCallID] {
+			switch at := slices.Index(open, m.ToolCallID); {
+			case at < 0:
 				return fault(i, "there is no open tool call %.64q for this result", m.ToolCallID)
+			case at > 0:
+				return fault(i, "results stand in the order of their tool calls, and the next is that of %.64q", open[0])
 			}
-			delete(open, m.ToolCallID)
+			open = open[1:]
 		case m.Role != carrel.RoleAssistant:
 			return fault(i, "only the roles assistant and tool follow the user's message")
 		case len(open) > 0:
@@ -67,7 +71,7 @@ func CheckTurn(turn []carrel.Message) error {
 		}
 		for _, c := range m.ToolCalls {
 			switch {
-			case open[c.ID]:
+			case slices.Contains(open, c.ID):
 				return fault(i, "each tool call has an id of its own")
 			case !callID(c.ID):
 				return fault(i, "a tool call's id is 1 to %d bytes of UTF-8 without control characters", maxToolCallIDBytes)
@@ -76,7 +80,7 @@ func CheckTurn(turn []carrel.Message) error {
 			case !bytes.HasPrefix(bytes.TrimLeft(c.Args, " \t\r\n"), []byte("{")):
 				return fault(i, "each tool call has arguments that are an object")
 			}
-			open[c.ID] = true
+			open = append(open, c.ID)
 		}
 		if last && m.Role != carrel.RoleAssistant {
 			return fault(i, "a turn ends with the assistant's answer")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -73,8 +74,11 @@ func intoNumber(d *jsontext.Decoder, n *stdjson.Number) error {
 
 // expected says in JSON's words what decodes into a Go type.
 func expected(t reflect.Type) string {
-	if t == reflect.TypeFor[stdjson.Number]() {
+	switch t {
+	case reflect.TypeFor[stdjson.Number]():
 		return "a number"
+	case reflect.TypeFor[time.Time]():
+		return "a time such as 2026-01-31T12:00:00Z (RFC 3339)"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

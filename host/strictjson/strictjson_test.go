@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -217,6 +218,7 @@ type body struct {
 	Raw   json.RawMessage `json:"raw"`
 	Num   json.Number     `json:"num"`
 	List  []string        `json:"list"`
+	At    *time.Time      `json:"at"`
 	Deep  *struct {
 		X bool `json:"x"`
 	} `json:"deep"`
@@ -249,6 +251,9 @@ func TestIntoRefuses(t *testing.T) {
 		"an integer that is too large":      {`{"count":300}`, abi.BadRequest, "/count", "8 bits"},
 		"a fraction for an integer":         {`{"count":1.5}`, abi.BadRequest, "/count", "integer"},
 		"an object for an array":            {`{"list":{}}`, abi.BadRequest, "/list", "an array is expected"},
+		"a number for a time":               {`{"at":1}`, abi.BadRequest, "/at", "a time such as"},
+		"a year that no time has":           {`{"at":"10000-01-01T00:00:00Z"}`, abi.BadRequest, "/at", "a time such as 2026-01-31T12:00:00Z (RFC 3339) is expected"},
+		"a day that no month has":           {`{"at":"2026-02-30T00:00:00Z"}`, abi.BadRequest, "/at", "RFC 3339"},
 		"an array for the whole":            {`[]`, abi.BadRequest, "", "an object is expected"},
 		"a duplicate member in raw bytes":   {`{"raw":{"a":1,"a":2}}`, abi.MalformedJSON, "/raw/a", "twice"},
 		"an exponent bomb in raw bytes":     {`{"raw":[1e999999999]}`, abi.MalformedJSON, "/raw/0", "exponent"},
