@@ -15,11 +15,12 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
-// engines are the two that must agree.
+// engines are the two that must agree. Their memories grow as far as those of
+// defaultOptions.
 func engines() map[string]wazero.RuntimeConfig {
 	return map[string]wazero.RuntimeConfig{
-		"compiler":    wazero.NewRuntimeConfigCompiler().WithCoreFeatures(api.CoreFeaturesV2),
-		"interpreter": wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(api.CoreFeaturesV2),
+		"compiler":    wazero.NewRuntimeConfigCompiler().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(1024),
+		"interpreter": wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(1024),
 	}
 }
 

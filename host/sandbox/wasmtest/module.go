@@ -145,6 +145,26 @@ func (m *Module) Global(initial int32) uint32 {
 	return uint32(len(m.globals) - 1)
 }
 
+// GlobalOf adds a mutable global of a number type, 0 at first, and exports it.
+func (m *Module) GlobalOf(typ byte, export string) uint32 {
+	zero := map[byte][]byte{I32: {0x41, 0}, I64: {0x42, 0}, F32: {0x43, 0, 0, 0, 0}, F64: {0x44, 0, 0, 0, 0, 0, 0, 0, 0}}[typ]
+	m.globals = append(m.globals, slices.Concat([]byte{typ, 1}, zero, []byte{0x0b}))
+	index := uint32(len(m.globals) - 1)
+	m.Export(export, GlobalKind, index)
+	return index
+}
+
+// PassiveElements adds a segment of functions for table.init and returns its
+// index.
+func (m *Module) PassiveElements(funcs ...uint32) uint32 {
+	entry := append([]byte{1, 0}, U32(uint32(len(funcs)))...)
+	for _, f := range funcs {
+		entry = append(entry, U32(f)...)
+	}
+	m.elements = append(m.elements, entry)
+	return uint32(len(m.elements) - 1)
+}
+
 // Elements fills table 0 from an offset with functions.
 func (m *Module) Elements(offset int32, funcs ...uint32) {
 	entry := slices.Concat([]byte{0, 0x41}, S64(int64(offset)), []byte{0x0b}, U32(uint32(len(funcs))))

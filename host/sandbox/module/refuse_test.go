@@ -1,0 +1,89 @@
+package module_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+)
+
+// TestRewriteRefuses what an engine would refuse in the original and accept
+// in the rewritten module, where the index names something of the host's.
+func TestRewriteRefuses(t *testing.T) {
+	guest := func(body string, more ...string) []byte {
+		return wasm(append([]string{section(1, vec(fn("", ""))), section(3, vec("\x00"))}, append(more, section(10, vec(name("\x00"+body+"\x0b"))))...)...)
+	}
+	for caseName, tc := range map[string]struct {
+		in      []byte
+		message string
+	}{
+		"a call of no function":              {guest("\x10\x01"), "it calls 1, which is not there"},
+		"a call_indirect of no type":         {guest("\x41\x00\x11\x01\x00"), "it calls 1, which is not there"},
+		"a reference to no function":         {guest("\xd2\x01\x1a"), "function 1 is not there"},
+		"a global to get that is not there":  {guest("\x23\x00\x1a"), "global 0 is not there"},
+		"a global to set that is not there":  {guest("\x41\x00\x24\x01"), "global 1 is not there"},
+		"an export of no function":           {guest("", section(7, vec(name("e")+"\x00\x01"))), "function 1 is not there"},
+		"an export of no global":             {guest("", section(7, vec(name("e")+"\x03\x00"))), "global 0 is not there"},
+		"an element of no function":          {guest("", section(4, vec("\x70\x00\x01")), section(9, vec("\x00\x41\x00\x0b\x01\x01"))), "function 1 is not there"},
+		"an element expression of none":      {guest("", section(4, vec("\x70\x00\x01")), section(9, vec("\x04\x41\x00\x0b\x01\xd2\x01\x0b"))), "function 1 is not there"},
+		"an element's offset by no global":   {guest("", section(4, vec("\x70\x00\x01")), section(9, vec("\x00\x23\x01\x0b\x00"))), "global 1 is not there"},
+		"a start function that is not there": {guest("", section(8, "\x01")), "function 1 is not there"},
+		"a start function with results": {wasm(section(1, vec(fn("", i32))), section(3, vec("\x00")), section(8, "\x00"),
+			section(10, vec(name("\x00\x41\x00\x0b")))), "has params or results"},
+		"data without a memory":         {wasm(section(11, vec("\x00\x41\x00\x0b\x01a"))), "there is none"},
+		"data beyond the memory":        {wasm(section(5, vec("\x00\x01")), section(11, vec("\x00\x41\xff\xff\x03\x0b\x02ab"))), "beyond the memory's 1 pages"},
+		"data at a negative address":    {wasm(section(5, vec("\x00\x01")), section(11, vec("\x00\x41\x7f\x0b\x02ab"))), "beyond the memory"},
+		"data at a global's address":    {wasm(section(5, vec("\x00\x01")), section(6, vec("\x7f\x00\x41\x00\x0b")), section(11, vec("\x00\x23\x00\x0b\x01a"))), "not an i32.const"},
+		"data at an address of 64 bits": {wasm(section(5, vec("\x00\x01")), section(11, vec("\x00\x42\x00\x0b\x01a"))), "not an i32.const"},
+	} {
+		t.Run(caseName, func(t *testing.T) {
+			_, err := rewrite(tc.in, defaultOptions())
+			wantError(t, err, abi.InvalidModule, "", tc.message)
+			if _, err := newRunner(t, engines()["interpreter"]).original(t, tc.in); err == nil {
+				t.Error("an engine takes the original")
+			}
+		})
+	}
+}
+
+func TestRewriteLimits(t *testing.T) {
+	o := defaultOptions()
+	o.MaxPages, o.TableMax = 2, 3
+	_, err := rewrite(wasm(section(5, vec("\x00\x03"))), o)
+	wantError(t, err, abi.LimitExceeded, "module.memoryMin", "at most 2 are allowed")
+	_, err = rewrite(wasm(section(4, vec("\x70\x00\x04"))), o)
+	wantError(t, err, abi.LimitExceeded, "module.tableMin", "at most 3 are allowed")
+	for _, declared := range []string{"\x00\x01", "\x01\x01\x80\x08"} {
+		w := mustRewrite(t, wasm(section(4, vec("\x70"+declared)), section(5, vec(declared))), o)
+		if w.MinPages != 1 || w.MaxPages != 2 {
+			t.Errorf("got %d to %d pages", w.MinPages, w.MaxPages)
+		}
+		if !bytes.Contains(w.Code, []byte(section(5, vec("\x01\x01\x02")))) || !bytes.Contains(w.Code, []byte(section(4, vec("\x70\x01\x01\x03")))) {
+			t.Errorf("the maximum is not clamped in % x", w.Code)
+		}
+	}
+}
+
+func TestTheSizeOfRewrittenCodeIsBounded(t *testing.T) {
+	tiny := bodies(30000, "", "\x00", "\x10\x00") // a call and nothing else
+	o := defaultOptions()
+	o.GrowthMax = 1000
+	_, err := rewrite(tiny, o)
+	wantError(t, err, abi.LimitExceeded, "module.rewritten", "(limit module.rewritten)")
+	o.GrowthMax = 10 << 20
+	w := mustRewrite(t, tiny, o)
+	if most := len(tiny)*5/2 + o.GrowthMax; len(w.Code) > most {
+		t.Errorf("%d bytes became %d, more than %d", len(tiny), len(w.Code), most)
+	}
+	o.GrowthMax = len(w.Code) - len(tiny)*5/2
+	mustRewrite(t, tiny, o)
+	o.GrowthMax--
+	_, err = rewrite(tiny, o)
+	wantError(t, err, abi.LimitExceeded, "module.rewritten", "too many small functions")
+	if n := allocated(func() {
+		_, _ = rewrite(bodies(30000, "", "\x00", "\x10\x00"), module.Options{StackBytes: 1, GrowthMax: 1})
+	}); n > 1<<24 {
+		t.Errorf("it allocated %d bytes for %d", n, len(tiny))
+	}
+}
