@@ -89,6 +89,9 @@ func beginClosing(ctx context.Context, q *session, si store.ScopeInstance, why c
 // beginEnding is beginClosing for histories that end without a scope: a scope
 // that nobody ever had holds them. Their generations rise.
 func beginEnding(ctx context.Context, q *session, like carrel.Eviction, all []store.History) error {
+	if err := q.weigh(int64(len(all)), 0); err != nil {
+		return err
+	}
 	var n int64 // never used for anything else
 	err := q.one(ctx, "UPDATE meta SET last_generation = last_generation + 1 RETURNING last_generation", nil, &n)
 	if err != nil {
@@ -231,7 +234,7 @@ func (s *Store) empty(ctx context.Context) {
 		}
 		for more := true; more; {
 			var err error
-			if more, err = write(ctx, s, "sqlite.empty", s.step); err == nil {
+			if more, err = writeWeighing(ctx, s, "sqlite.empty", stepRows, s.step); err == nil {
 				continue
 			}
 			s.emptier.tell(err)

@@ -74,7 +74,17 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, er
 		answer.Sealed = bytes.Clone(answer.Sealed)
 		c.Answer = &answer
 	}
-	return write(ctx, s, op, func(ctx context.Context, q *session) (store.Committed, error) {
+	var rows, size int64
+	for _, t := range slices.Concat(seeds, turns) {
+		rows += int64(len(t.rows))
+		for _, m := range t.rows {
+			size += m.size
+		}
+	}
+	return writeWeighing(ctx, s, op, weightOf(rows, size), func(ctx context.Context, q *session) (store.Committed, error) {
+		if err := q.weigh(rows, size); err != nil {
+			return store.Committed{}, err
+		}
 		now, err := begin(ctx, q, op, c)
 		if err != nil {
 			return store.Committed{}, err
@@ -88,10 +98,8 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, er
 				return store.Committed{}, err
 			}
 		}
-		for _, t := range appended {
-			if err := now.append(ctx, q, t); err != nil {
-				return store.Committed{}, err
-			}
+		if err := now.append(ctx, q, appended); err != nil {
+			return store.Committed{}, err
 		}
 		trimmed, err := now.trim(ctx, q, min(c.DropTo, last), c.Most)
 		if err != nil {
@@ -152,22 +160,45 @@ func (now *state) setSystem(ctx context.Context, q *session, text string, at tim
 }
 
 // append leaves the counts to be written.
-func (now *state) append(ctx context.Context, q *session, t turn) error {
-	now.lastTurn++
-	for _, m := range t.rows {
-		// An empty slice may arrive as NULL, and neither column has NULLs.
-		_, err := q.exec(ctx, `INSERT INTO messages (generation, seq, turn, role, content, tool_calls, tool_call_id, at, origin)
-			VALUES (?, ?, ?, ?, CAST(? AS BLOB), ?, CAST(? AS BLOB), ?, ?)`,
-			now.generation, now.nextSeq, now.lastTurn, m.role, m.content, m.toolCalls, m.call, t.at.UnixMicro(), t.origin)
-		if err != nil {
+func (now *state) append(ctx context.Context, q *session, turns []turn) error {
+	var args []any // of the rows that are not inserted yet
+	for _, t := range turns {
+		now.lastTurn++
+		for _, m := range t.rows {
+			args = append(args,
+				now.generation, now.nextSeq, now.lastTurn, m.role, m.content, m.toolCalls, m.call, t.at.UnixMicro(), t.origin)
+			now.nextSeq++
+			now.messages++
+			now.bytes += m.size
+			if len(args) < rowsAtOnce*messageColumns {
+				continue
+			}
+			if _, err := q.exec(ctx, insertMessages, args...); err != nil {
+				return err
+			}
+			args = args[:0]
+		}
+	}
+	for row := range slices.Chunk(args, messageColumns) {
+		if _, err := q.exec(ctx, insertMessage, row...); err != nil {
 			return err
 		}
-		now.nextSeq++
-		now.messages++
-		now.bytes += m.size
 	}
 	return nil
 }
+
+// Messages are inserted rowsAtOnce at a time while there are as many: a long
+// history costs half of what it does one by one.
+const (
+	rowsAtOnce     = 16
+	messageColumns = 9
+	// An empty slice may arrive as NULL, and neither column has NULLs.
+	messageValues = "(?, ?, ?, ?, CAST(? AS BLOB), ?, CAST(? AS BLOB), ?, ?)"
+	insertMessage = `INSERT INTO messages (generation, seq, turn, role, content, tool_calls, tool_call_id, at, origin)
+		VALUES ` + messageValues
+	fourMore       = ", " + messageValues + ", " + messageValues + ", " + messageValues + ", " + messageValues
+	insertMessages = insertMessage + ", " + messageValues + ", " + messageValues + ", " + messageValues + fourMore + fourMore + fourMore
+)
 
 // trim deletes the turns up to dropTo, and then whole turns, the oldest first,
 // until at most so many messages are left or only the newest turn is; most 0
@@ -216,6 +247,9 @@ func (now *state) trim(ctx context.Context, q *session, dropTo, most int64) (tri
 
 // drop leaves the counts to be written.
 func (now *state) drop(ctx context.Context, q *session, doomed span) error {
+	if err := q.weigh(doomed.messages, doomed.bytes); err != nil {
+		return err
+	}
 	_, err := q.exec(ctx, "DELETE FROM messages WHERE generation = ? AND seq BETWEEN ? AND ?", now.generation, doomed.first, doomed.last)
 	if err != nil {
 		return err

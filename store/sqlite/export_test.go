@@ -47,7 +47,7 @@ func (s *Store) Hold() (release func() error, err error) {
 }
 
 // Queued returns how many writes wait.
-func (s *Store) Queued() int { return len(s.writer.queue) }
+func (s *Store) Queued() int { return len(s.writer.light) + len(s.writer.heavy) }
 
 // SetMaxPages makes the disk seem full once the database has n pages more
 // than now; negative n makes it boundless again.
@@ -195,6 +195,15 @@ func (s *Store) Do(f func()) error {
 		f()
 		return nil
 	})
+}
+
+// DoHeavy is Do for a heavy job.
+func (s *Store) DoHeavy(f func()) error {
+	_, err := writeWeighing(context.Background(), s, "DoHeavy", lightMost+1, func(context.Context, *session) (struct{}, error) {
+		f()
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // AwaitScrub returns when a scrub waits for the emptier.

@@ -95,6 +95,9 @@ func create(ctx context.Context, q *session, t store.Touch) (generation int64, e
 // gather them; those in shorter scopes stay, so that a history made anew
 // under the same key dies with them.
 func remove(ctx context.Context, q *session, h store.History) error {
+	if err := q.weigh(1+h.Messages, h.Bytes); err != nil {
+		return err
+	}
 	_, err := q.exec(ctx, `DELETE FROM touches WHERE handle = ?
 		AND scope IN (SELECT id FROM scopes WHERE tenant = ? AND kind = ?)`, h.Handle[:], h.Key.Tenant, carrel.ScopeApplication)
 	if err != nil {

@@ -16,6 +16,7 @@ type session struct {
 	conn     *sql.Conn // nil until it is needed
 	prepared map[string]*sql.Stmt
 	ends     endings // the writer's
+	load     load    // likewise
 }
 
 // open connects the session if it is not.

@@ -75,7 +75,11 @@ func (s *Store) PutVersion(ctx context.Context, v store.Version, module []byte, 
 	// Copies, because the write may outlast a caller whose context ends.
 	v.Manifest, v.Report, module = bytes.Clone(v.Manifest), bytes.Clone(v.Report), bytes.Clone(module)
 	v.Bytes, v.CreatedAt = int64(len(module)), stored(v.CreatedAt)
-	out, err := write(ctx, s, op, func(ctx context.Context, q *session) (outcome, error) {
+	bytes := int64(len(module) + len(v.Manifest) + len(v.Report))
+	out, err := writeWeighing(ctx, s, op, weightOf(0, bytes), func(ctx context.Context, q *session) (outcome, error) {
+		if err := q.weigh(0, bytes); err != nil {
+			return outcome{}, err
+		}
 		if err := requirePlugin(ctx, q, op, v, most.Plugins); err != nil {
 			return outcome{}, err
 		}

@@ -10,11 +10,47 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
+// The writer weighs what jobs write, so that no one's imports and deletions
+// keep everybody else waiting. The unit is about one row, or one page of it.
+const (
+	// lightMost is the most that a job writes which shares its transaction.
+	lightMost = 128
+	// batchWeight is when no more jobs join a transaction.
+	batchWeight = 512
+	// pageBytes of content weigh as much as a row.
+	pageBytes = 4096
+)
+
+func weightOf(rows, bytes int64) int64 { return rows + bytes/pageBytes }
+
+// errHeavy says that a job turned out to be a heavy one. Nobody but the writer
+// sees it.
+var errHeavy = errors.New("this writes too much to share a transaction")
+
+// load is what a writer's session knows of the weight of what it does.
+type load struct {
+	heavy bool  // the job has its transaction for itself
+	job   int64 // weight of the job under way, as far as it was told
+	all   int64 // of the transaction
+}
+
+// weigh is told by a job what it is about to write. Its error, which the job
+// returns, has the job begin anew in a transaction of its own.
+func (q *session) weigh(rows, bytes int64) error {
+	q.load.job += weightOf(rows, bytes)
+	if q.load.job > lightMost && !q.load.heavy {
+		return errHeavy
+	}
+	return nil
+}
+
 // job is one operation on its way through the writer.
 type job struct {
 	ended func() error // why the caller no longer waits, or nil
 	// do may run more than once: what it computes it computes anew each time.
 	do func(ctx context.Context, q *session) error
+	// heavy is known to be so before it begins.
+	heavy bool
 	// alone has do run outside of any transaction and apart from other jobs.
 	alone bool
 	err   error
@@ -23,11 +59,23 @@ type job struct {
 
 // writer owns the only connection that writes. Its goroutine takes whatever
 // is queued into one transaction, so that callers share the cost of making it
-// durable, and tells each of them only after the commit.
+// durable, and tells each of them only after the commit. A heavy job has a
+// transaction of its own, and between two of them come the light ones that
+// wait: none waits for more than one heavy job, and neither kind starves.
+//
+// Each kind is first come, first served, and a light job may overtake heavy
+// ones. Nobody can tell: what a caller has seen end has ended, whatever is
+// queued after that; two jobs whose callers both wait may come in any order;
+// and a job that its caller gave up is looked at right before it begins, and
+// then never does. So of what was given up and anything that is queued later,
+// the first is always decided before the second begins: it is under way then,
+// and jobs run one at a time, or it never happens. Host/idempotency relies on
+// that, for a commit that was given up and the claim that follows it.
 type writer struct {
 	db      *sql.DB  // where a connection comes from when the last one was discarded
 	session *session // the goroutine's alone until that has ended
-	queue   chan *job
+	light   chan *job
+	heavy   chan *job     // never closed: the writer itself puts jobs here
 	most    int           // jobs in one transaction
 	stopped chan struct{} // closed when the goroutine has ended
 }
@@ -35,45 +83,71 @@ type writer struct {
 // newWriter starts the writer's goroutine. Statements run under ctx, which
 // must never end: interrupting one would roll back a whole batch.
 func newWriter(ctx context.Context, db *sql.DB, q *session, queue, most int) *writer {
-	w := &writer{db: db, session: q, queue: make(chan *job, queue), most: most, stopped: make(chan struct{})}
+	w := &writer{
+		db: db, session: q, light: make(chan *job, queue), heavy: make(chan *job, queue),
+		most: most, stopped: make(chan struct{}),
+	}
 	go w.run(ctx)
 	return w
 }
 
-// run ends when the queue is closed and empty.
+// run ends when the light queue is closed and both are empty.
 func (w *writer) run(ctx context.Context) {
 	defer close(w.stopped)
-	for j := range w.queue {
-		batch, alone := w.gather(j)
-		if len(batch) > 0 {
-			w.commit(ctx, batch)
+	for open := true; open || len(w.heavy) > 0; {
+		var light, heavy *job
+		select {
+		case light, open = <-w.light:
+		case heavy = <-w.heavy:
+			select {
+			case light, open = <-w.light:
+			default:
+			}
 		}
-		if alone != nil {
-			alone.done <- w.runAlone(ctx, alone)
+		if light != nil {
+			w.commit(ctx, w.gather(light))
 		}
+		if heavy == nil {
+			select {
+			case heavy = <-w.heavy:
+			default:
+				continue
+			}
+		}
+		w.commitHeavy(ctx, heavy)
 	}
 }
 
-// gather returns first and what else is queued now, waiting for nothing, up to
-// a job that runs alone.
-func (w *writer) gather(first *job) (batch []*job, alone *job) {
-	for j := first; ; {
-		if j.alone {
-			return batch, j
-		}
-		if batch = append(batch, j); len(batch) == w.most {
-			return batch, nil
-		}
-		var open bool
+// gather returns first and what other light jobs are queued now, waiting for
+// nothing.
+func (w *writer) gather(first *job) []*job {
+	batch := []*job{first}
+	for len(batch) < w.most {
 		select {
-		case j, open = <-w.queue:
+		case j, open := <-w.light:
 			if !open {
-				return batch, nil
+				return batch
 			}
+			batch = append(batch, j)
 		default:
-			return batch, nil
+			return batch
 		}
 	}
+	return batch
+}
+
+func (w *writer) commitHeavy(ctx context.Context, j *job) {
+	if j.alone {
+		j.done <- w.runAlone(ctx, j)
+		return
+	}
+	if _, err := w.transact(ctx, []*job{j}, true); err != nil {
+		// Once more, as in commit: the connection may have been the reason.
+		if _, err := w.transact(ctx, []*job{j}, true); err != nil {
+			j.err = err
+		}
+	}
+	j.done <- j.err
 }
 
 func (w *writer) runAlone(ctx context.Context, j *job) error {
@@ -86,45 +160,67 @@ func (w *writer) runAlone(ctx context.Context, j *job) error {
 	return j.do(ctx, w.session)
 }
 
-// commit runs a batch and acknowledges it. When anything ends the transaction
-// they share, each job is tried once more in one of its own, so that none
-// fails because of another.
+// commit runs a batch, in as many transactions as its weight needs, and
+// acknowledges it. When anything ends a transaction that jobs share, each is
+// tried once more in one of its own, so that none fails because of another.
 func (w *writer) commit(ctx context.Context, batch []*job) {
-	if err := w.transact(ctx, batch); err != nil {
-		for _, j := range batch {
-			if err := w.transact(ctx, []*job{j}); err != nil {
-				j.err = err
+	for len(batch) > 0 {
+		n, err := w.transact(ctx, batch, false)
+		if err != nil {
+			for i, j := range batch[:n] {
+				if _, err := w.transact(ctx, batch[i:i+1], true); err != nil {
+					j.err = err
+				}
 			}
 		}
-	}
-	for _, j := range batch {
-		j.done <- j.err
+		for _, j := range batch[:n] {
+			w.acknowledge(ctx, j)
+		}
+		batch = batch[n:]
 	}
 }
 
-// transact runs the jobs in one transaction and leaves each one's outcome in
-// it. If it returns an error, nothing of any of them happened.
-func (w *writer) transact(ctx context.Context, batch []*job) error {
+// acknowledge tells a light job's caller, unless the job turned out to be
+// heavy and is yet to run.
+func (w *writer) acknowledge(ctx context.Context, j *job) {
+	if !errors.Is(j.err, errHeavy) {
+		j.done <- j.err
+		return
+	}
+	select {
+	case w.heavy <- j:
+	default: // there is no room, and only the writer makes some
+		w.commitHeavy(ctx, j)
+	}
+}
+
+// transact runs jobs in one transaction, up to the one with which it is heavy
+// enough, and leaves each one's outcome in it. It returns how many they were.
+// If it returns an error, nothing of any of them happened.
+func (w *writer) transact(ctx context.Context, batch []*job, heavy bool) (n int, err error) {
 	q := w.session
 	if err := q.open(ctx, w.db); err != nil {
-		return fmt.Errorf("replace the writing connection: %w", err)
+		return len(batch), fmt.Errorf("replace the writing connection: %w", err)
 	}
 	if _, err := q.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		q.discard() // what a new transaction cannot begin on may be good for nothing
-		return fmt.Errorf("begin: %w", err)
+		return len(batch), fmt.Errorf("begin: %w", err)
 	}
-	for _, j := range batch {
+	q.load = load{heavy: heavy}
+	for n < len(batch) && q.load.all < batchWeight {
+		j := batch[n]
+		n++
 		if j.err = j.ended(); j.err != nil {
 			continue
 		}
 		if err := try(ctx, q, j); err != nil {
-			return errors.Join(err, rollback(ctx, q))
+			return n, errors.Join(err, rollback(ctx, q))
 		}
 	}
 	if _, err := q.exec(ctx, "COMMIT"); err != nil {
-		return errors.Join(fmt.Errorf("commit: %w", err), rollback(ctx, q))
+		return n, errors.Join(fmt.Errorf("commit: %w", err), rollback(ctx, q))
 	}
-	return nil
+	return n, nil
 }
 
 // try runs one job behind a savepoint. The error that it returns has ended
@@ -133,7 +229,9 @@ func try(ctx context.Context, q *session, j *job) error {
 	if _, err := q.exec(ctx, "SAVEPOINT job"); err != nil {
 		return fmt.Errorf("savepoint: %w", err)
 	}
+	q.load.job = 0
 	j.err = j.do(ctx, q)
+	q.load.all += min(q.load.job, lightMost)
 	if endsTransaction(j.err) {
 		return j.err
 	}
@@ -170,7 +268,7 @@ func rollback(ctx context.Context, q *session) error {
 // close waits for what is queued and gives the connection back. Nothing may
 // be queued any more.
 func (w *writer) close() error {
-	close(w.queue)
+	close(w.light)
 	<-w.stopped
 	return w.session.close()
 }
@@ -185,8 +283,12 @@ func (s *Store) enqueue(ctx context.Context, j *job) error {
 	if s.closed {
 		return errClosed
 	}
+	queue := s.writer.light
+	if j.heavy || j.alone {
+		queue = s.writer.heavy
+	}
 	select {
-	case s.writer.queue <- j:
+	case queue <- j:
 		return nil
 	case <-s.closing:
 		return errClosed
@@ -207,6 +309,11 @@ func (s *Store) enqueue(ctx context.Context, j *job) error {
 // durable. If ctx ends while it waits, do may still run.
 func write[T any](ctx context.Context, s *Store, op string, do func(ctx context.Context, q *session) (T, error)) (T, error) {
 	return written(ctx, s, op, &job{ended: ctx.Err, done: make(chan error, 1)}, do)
+}
+
+// writeWeighing is write for what knows beforehand what it weighs at least.
+func writeWeighing[T any](ctx context.Context, s *Store, op string, weight int64, do func(ctx context.Context, q *session) (T, error)) (T, error) {
+	return written(ctx, s, op, &job{ended: ctx.Err, done: make(chan error, 1), heavy: weight > lightMost}, do)
 }
 
 // alone is write for what runs outside of any transaction.
