@@ -168,10 +168,10 @@ func TestManyMessagesAreStoredLikeFew(t *testing.T) {
 	ctx := context.Background()
 	for _, messages := range []int{1, 15, 16, 17, 31, 32, 33, 160} {
 		t.Run(fmt.Sprintf("%d messages", messages), func(t *testing.T) {
-			s := open(t, sqlite.Config{Path: newPath(t)})
+			path := newPath(t)
+			s := open(t, sqlite.Config{Path: path})
 			c := commitOf(1, 0)
-			c.Turns = nil
-			var want []store.StoredMessage
+			var want []string
 			for n := range messages { // turns of one, two and three messages
 				if turn := n % 6; turn == 0 || turn == 1 || turn == 3 {
 					c.Turns = append(c.Turns, store.NewTurn{
@@ -181,13 +181,25 @@ func TestManyMessagesAreStoredLikeFew(t *testing.T) {
 				last := &c.Turns[len(c.Turns)-1]
 				m := carrel.Message{Role: carrel.RoleUser, Content: fmt.Sprint("message ", n), ToolCallID: fmt.Sprint(n)}
 				last.Messages = append(last.Messages, m)
-				want = append(want, store.StoredMessage{
-					Seq: int64(n + 1), Turn: int64(len(c.Turns)), Message: m, At: last.At, Origin: last.Origin,
-				})
+				want = append(want, fmt.Sprintln(n+1, len(c.Turns), m.Role, m.Content, m.ToolCallID, last.At.UnixMicro(), last.Origin))
 			}
-			done := must(s.Commit(ctx, c))(t)
-			k, _ := keyOf(1)
-			got := must(s.Messages(ctx, k, done.Generation, -1, 1000))(t)
+			must(s.Commit(ctx, c))(t)
+			db := must(sqlite.Raw(path))(t)
+			defer db.Close() //nolint:errcheck // only read
+			rows := must(db.QueryContext(ctx, "SELECT seq, turn, role, content, tool_call_id, at, origin FROM messages ORDER BY seq"))(t)
+			defer rows.Close() //nolint:errcheck // its Err is asked
+			var got []string
+			for rows.Next() {
+				var seq, turn, at int64
+				var role, content, call, origin string
+				if err := rows.Scan(&seq, &turn, &role, &content, &call, &at, &origin); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprintln(seq, turn, role, content, call, at, origin))
+			}
+			if err := rows.Err(); err != nil {
+				t.Fatal(err)
+			}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)
 			}
