@@ -196,9 +196,12 @@ func (o CallOptions) headers() http.Header {
 func (c *Client) Invoke(ctx context.Context, a carrel.Address, version string, args any, o CallOptions) (Invocation, error) {
 	var out Invocation
 	header, err := c.exchange(ctx, http.MethodPost, methodPath(a, version), o.headers(), args, &out)
-	out.Replayed = header.Get("Idempotent-Replayed") == "true"
+	out.Replayed = replays(header)
 	return out, err
 }
+
+// replays reports whether an answer says that it is that of an earlier call.
+func replays(header http.Header) bool { return header.Get("Idempotent-Replayed") == "true" }
 
 // Describe tells how to call a service method.
 func (c *Client) Describe(ctx context.Context, a carrel.Address, version string) (Method, error) {

@@ -58,7 +58,14 @@ func (c *Client) events(ctx context.Context, method, path string, h http.Header,
 		yield(Event{}, failure(resp))
 		return
 	}
-	if err := readEvents(resp.Body, yield); err != nil {
+	replayed := replays(resp.Header)
+	err = readEvents(resp.Body, func(e Event, err error) bool {
+		if e.Response != nil {
+			e.Response.Replayed = replayed
+		}
+		return yield(e, err)
+	})
+	if err != nil {
 		yield(Event{}, fmt.Errorf("carrel client: read events: %w", err))
 	}
 }

@@ -27,7 +27,7 @@ type Invocation struct {
 	EvictionPending bool      `json:"evictionPending,omitempty"`
 
 	// Replayed says that this is the answer of an earlier call with the same
-	// idempotency key. A header carries it.
+	// idempotency key. A header carries it, for streams as well.
 	Replayed bool `json:"-"`
 }
 

@@ -96,6 +96,7 @@ type Limits struct {
 	ImportBytes           int64         `yaml:"importBytes" env:"IMPORT_BYTES"`                     // of one imported history
 	EvictionRecords       int           `yaml:"evictionRecords" env:"EVICTION_RECORDS"`             // kept of one tenant; the oldest go first
 	IdempotencyKeys       int           `yaml:"idempotencyKeys" env:"IDEMPOTENCY_KEYS"`             // of one tenant's requests that are remembered
+	IdempotencyBytes      int64         `yaml:"idempotencyBytes" env:"IDEMPOTENCY_BYTES"`           // of answers to them, kept of one tenant; past it no other key is accepted
 }
 
 // Memory is what the host does with chat memory beyond its scopes.
@@ -141,7 +142,8 @@ func DefaultConfig() Config {
 			WebSockets: 10_000, FrameBytes: 1 << 20, FramesPerSecond: 50, SocketInvocations: 64, SocketIdle: 5 * time.Minute,
 			EventBytes: 16 << 20, EventBytesTotal: 256 << 20, EventsKept: 30 * time.Second, EventBuffers: 2048,
 			SocketTickets: 1000, TicketTTL: 30 * time.Second, WriteTimeout: 30 * time.Second,
-			MessagesPerHistory: 10_000, WindowBytes: 8 << 20, ImportBytes: 64 << 20, EvictionRecords: store.DefaultEvictionRecords, IdempotencyKeys: 10_000,
+			MessagesPerHistory: 10_000, WindowBytes: 8 << 20, ImportBytes: 64 << 20, EvictionRecords: store.DefaultEvictionRecords,
+			IdempotencyKeys: 100_000, IdempotencyBytes: 256 << 20,
 		},
 		Memory: Memory{ScrubInterval: 24 * time.Hour, EvictionsKept: 7 * 24 * time.Hour},
 	}
@@ -229,7 +231,7 @@ func (l Limits) all() map[string]int64 {
 		"socketInvocations": int64(l.SocketInvocations), "socketIdle": int64(l.SocketIdle),
 		"eventBytes": l.EventBytes, "eventBytesTotal": l.EventBytesTotal, "eventsKept": int64(l.EventsKept), "eventBuffers": int64(l.EventBuffers),
 		"messagesPerHistory": l.MessagesPerHistory, "windowBytes": l.WindowBytes, "importBytes": l.ImportBytes,
-		"evictionRecords": int64(l.EvictionRecords), "idempotencyKeys": int64(l.IdempotencyKeys),
+		"evictionRecords": int64(l.EvictionRecords), "idempotencyKeys": int64(l.IdempotencyKeys), "idempotencyBytes": l.IdempotencyBytes,
 		"socketTickets": int64(l.SocketTickets), "ticketTtl": int64(l.TicketTTL), "writeTimeout": int64(l.WriteTimeout),
 	}
 }

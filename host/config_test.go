@@ -41,6 +41,7 @@ func TestSettingsOfMemoryAreCheckedAndFaultsNameThem(t *testing.T) {
 		"records that are not kept":  {func(c *host.Config) { c.Memory.EvictionsKept = 0 }, []string{"memory.evictionsKept: it must be positive"}},
 		"no records":                 {func(c *host.Config) { c.Limits.EvictionRecords = 0 }, []string{"limits.evictionRecords: it must be positive"}},
 		"no repeatable requests":     {func(c *host.Config) { c.Limits.IdempotencyKeys = -1 }, []string{"limits.idempotencyKeys: it must be positive"}},
+		"answers without bytes":      {func(c *host.Config) { c.Limits.IdempotencyBytes = 0 }, []string{"limits.idempotencyBytes: it must be positive"}},
 		"histories without messages": {func(c *host.Config) { c.Limits.MessagesPerHistory = 0 }, []string{"limits.messagesPerHistory: it must be positive"}},
 		"windows without bytes":      {func(c *host.Config) { c.Limits.WindowBytes = 0 }, []string{"limits.windowBytes: it must be positive"}},
 		"imports without bytes":      {func(c *host.Config) { c.Limits.ImportBytes = -1 }, []string{"limits.importBytes: it must be positive"}},

@@ -49,7 +49,7 @@ func offline(t *testing.T, data string) *exec.Cmd {
 	cmd := exec.Command(path, "serve")
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + data, "CARREL_DATA=" + data, "CARREL_LISTEN=127.0.0.1:0",
-		"CARREL_LIMITS_MESSAGES_PER_HISTORY=10000000", "CARREL_LIMITS_IDEMPOTENCY_KEYS=10000000",
+		"CARREL_LIMITS_MESSAGES_PER_HISTORY=10000000", "CARREL_LIMITS_IDEMPOTENCY_KEYS=10000000", "CARREL_LIMITS_IDEMPOTENCY_BYTES=100000000000",
 	}
 	return cmd
 }

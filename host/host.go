@@ -138,7 +138,8 @@ func (h *Host) buildCore(ctx context.Context) error {
 		return fmt.Errorf("recover: %w", err)
 	}
 	h.repeats, err = idempotency.New(idempotency.Config{
-		Store: h.store, Secret: secret, Node: node, Most: l.IdempotencyKeys, Timeout: l.CommitTimeout, Log: h.log,
+		Store: h.store, Secret: secret, Node: node, Timeout: l.CommitTimeout, Log: h.log,
+		Most: store.ClaimLimits{Claims: l.IdempotencyKeys, Bytes: l.IdempotencyBytes},
 	})
 	if err != nil {
 		return err

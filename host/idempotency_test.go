@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host"
@@ -174,7 +175,8 @@ func TestAReplayIsStreamedAsTheCallWouldBe(t *testing.T) {
 	same(t, "a plain call's streamed replay", testenv.Show(events), "1 response.created in_progress",
 		"2 response.output_text.delta Hello", "3 response.output_text.done Hello", "4 response.completed completed")
 	if created, last := events[0].Response, events[3].Response; created.ID != first.ID || last.ID != first.ID || last.Output != "Hello" ||
-		last.MemoryID != "1" || last.Usage != first.Usage || last.FinishReason != first.FinishReason || last.Model != first.Model || last.Evicted == nil {
+		last.MemoryID != "1" || last.Usage != first.Usage || last.FinishReason != first.FinishReason || last.Model != first.Model || last.Evicted == nil ||
+		!created.Replayed || !last.Replayed {
 		t.Errorf("the replay has %+v, the first was %+v", last, first)
 	}
 	acme.WantCode(abi.NotFound).Check("its events", testenv.Outcome{Err: acme.Events(t.Context(), first.ID, 0).Err()})
@@ -196,6 +198,18 @@ func TestAReplayIsStreamedAsTheCallWouldBe(t *testing.T) {
 	same(t, "the first call's events", testenv.Show(acme.Events(t.Context(), id, 0).Rest()), "1 response.created in_progress",
 		"2 response.output_text.delta A", "3 response.output_text.delta B", "4 response.output_text.done AB",
 		"5 carrel.memory.evicted 1", "6 response.completed completed")
+
+	for n, want := range []bool{false, true} {
+		at, err := carrel.ParseAddress(fleeting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := client.CallOptions{IdempotencyKey: "result"}
+		out, err := client.Result(acme.Client().Stream(t.Context(), at, "", map[string]any{"id": "3", "msg": "U3"}, o), nil)
+		if err != nil || out.Replayed != want {
+			t.Errorf("result %d is %+v, %v", n, out, err)
+		}
+	}
 
 	say := acme.With(idempotencyKey, "say")
 	want := say.Chat("talkative/com.acme.Code.say")

@@ -65,11 +65,11 @@ func newCallCommand(e env) *cobra.Command {
 			if err != nil {
 				return schema.withHints(params, err)
 			}
+			if out.Replayed { // no member of the answer says so
+				fmt.Fprintln(e.stderr, "replayed: the answer of an earlier call with this key")
+			}
 			return o.result(out, func(w io.Writer) {
 				fmt.Fprintln(w, text(out.Output))
-				if out.Replayed {
-					fmt.Fprintln(e.stderr, "replayed: the answer of an earlier call with this key")
-				}
 				if out.MemoryID != "" {
 					fmt.Fprintf(e.stderr, "memory: %q\n", out.MemoryID)
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,7 @@ func TestAClaimIsDecidedAfterTheCommitThatNobodyWaitedFor(t *testing.T) {
 	}
 	defer s.Close() //nolint:errcheck // a store that was read
 	k, err := idempotency.New(idempotency.Config{
-		Store: s, Node: "one", Most: callers * rounds, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler),
+		Store: s, Node: "one", Most: store.ClaimLimits{Claims: callers * rounds, Bytes: 1 << 30}, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestAClaimIsDecidedAfterTheCommitThatNobodyWaitedFor(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		short, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(int(20*time.Millisecond))))
+		short, cancel := context.WithTimeout(t.Context(), patience(rng))
 		turns := []int{1, 1, 300}[rng.IntN(3)] // so many are a heavy write, which the claim may overtake
 		err = commit(short, id, "A1", turns, first.Seal([]byte("A1")))
 		cancel()
@@ -116,12 +117,21 @@ func TestAClaimIsDecidedAfterTheCommitThatNobodyWaitedFor(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Log(became)
+	if became["told"] == 0 || became["told"] == callers*rounds {
+		t.Errorf("the commits became %v: some are to be told, and some given up", became)
+	}
 	// Nothing that was given up comes later.
 	list, err := s.ListHistories(t.Context(), store.HistoryFilter{Tenant: "acme", Limit: callers * rounds})
 	if err != nil || len(list) != became["told"]+became["stored and not told"] {
 		t.Errorf("%d turns are stored, %v", len(list), err)
 	}
+}
+
+// patience is anything from far too little to more than enough for a commit,
+// on fast disks and slow ones.
+func patience(rng *rand.Rand) time.Duration {
+	const least, most = 10 * time.Microsecond, 10 * time.Second
+	return time.Duration(float64(least) * math.Pow(float64(most/least), rng.Float64()))
 }
 
 func key(id string) carrel.MemoryKey {
@@ -131,4 +141,81 @@ func key(id string) carrel.MemoryKey {
 func handle(id string) (h carrel.Handle) {
 	copy(h[:], id)
 	return h
+}
+
+// impatient is a store that gives up claims of which nobody knows then whether
+// it took them.
+type impatient struct {
+	*sqlite.Store
+	wait func() time.Duration // for the next claim
+}
+
+func (s *impatient) Claim(ctx context.Context, c store.Claim, most store.ClaimLimits) (store.Claimed, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.wait())
+	defer cancel()
+	return s.Store.Claim(ctx, c, most)
+}
+
+// The release of a claim that nobody waited for comes after it, and before the
+// next call's: a handler runs once, and is never said to have been cut short.
+func TestAHandlerRunsOnceAlthoughNobodyWaitedForItsClaim(t *testing.T) {
+	const callers, rounds = 8, 20
+	disk, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "carrel.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close() //nolint:errcheck // a store that was read
+	var mu sync.Mutex  // guards what follows
+	rng := rand.New(rand.NewPCG(1, 2))
+	given, runs := 0, map[string]int{}
+	s := &impatient{Store: disk, wait: func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return patience(rng)
+	}}
+	k, err := idempotency.New(idempotency.Config{
+		Store: s, Node: "one", Most: store.ClaimLimits{Claims: callers * rounds, Bytes: 1 << 30}, Timeout: time.Minute,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// one calls until the store answers in time.
+	one := func(id string) {
+		for {
+			_, err := do(t.Context(), k, call(t, `{}`, func(c *idempotency.Call) { c.Key = id }), true, func() (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				runs[id]++
+				return "A", nil
+			})
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("call %s: %v", id, err)
+				return
+			}
+			mu.Lock()
+			given++
+			mu.Unlock()
+		}
+	}
+	var all sync.WaitGroup
+	for n := range callers {
+		all.Go(func() {
+			for round := range rounds {
+				one(fmt.Sprintf("%d-%d", n, round))
+			}
+		})
+	}
+	all.Wait()
+	for id, n := range runs {
+		if n != 1 {
+			t.Errorf("%s ran %d times", id, n)
+		}
+	}
+	if len(runs) != callers*rounds || given == 0 {
+		t.Errorf("%d of %d calls ran, %d claims were given up", len(runs), callers*rounds, given)
+	}
 }

@@ -32,9 +32,9 @@ const (
 // Config configures a Keeper. Fields without a default are required.
 type Config struct {
 	Store   store.Idempotency
-	Secret  [32]byte      // the host's
-	Node    string        // this process run
-	Most    int           // claims, answered or not, of one tenant
+	Secret  [32]byte // the host's
+	Node    string   // this process run
+	Most    store.ClaimLimits
 	Timeout time.Duration // of one write, which nothing else cuts short
 	Log     *slog.Logger
 	Now     func() time.Time // nil = time.Now
@@ -45,7 +45,7 @@ func (c Config) validate() error {
 	if c.Store == nil || c.Log == nil || c.Node == "" {
 		errs = append(errs, errors.New("idempotency: Config needs Store, Node and Log"))
 	}
-	if c.Most <= 0 || c.Timeout <= 0 {
+	if c.Most.Claims <= 0 || c.Most.Bytes <= 0 || c.Timeout <= 0 {
 		errs = append(errs, errors.New("idempotency: Config.Most and Timeout must be positive"))
 	}
 	return errors.Join(errs...)
@@ -56,8 +56,13 @@ func (c Config) validate() error {
 type Keeper struct {
 	cfg Config
 
-	mu     sync.Mutex // guards what follows, and what the places hold
-	places map[[32]byte]*place
+	stopped chan struct{}  // closed when Run has ended
+	late    sync.WaitGroup // releases in the background
+
+	mu        sync.Mutex // guards what follows, and what the places hold
+	places    map[[32]byte]*place
+	lastClaim time.Time
+	releases  int // in the background
 }
 
 // New returns a keeper.
@@ -68,7 +73,7 @@ func New(cfg Config) (*Keeper, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Keeper{cfg: cfg, places: map[[32]byte]*place{}}, nil
+	return &Keeper{cfg: cfg, places: map[[32]byte]*place{}, stopped: make(chan struct{})}, nil
 }
 
 // Recover ends the claims of processes that are gone: their keys are free
@@ -81,8 +86,10 @@ func (k *Keeper) Recover(ctx context.Context) error {
 	return nil
 }
 
-// Run forgets what has been kept for long enough, until ctx ends.
+// Run forgets what has been kept for long enough, until ctx ends. Then it
+// waits for the last try, each, of releases in the background. It runs once.
 func (k *Keeper) Run(ctx context.Context) {
+	defer k.stop()
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
@@ -95,6 +102,13 @@ func (k *Keeper) Run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+func (k *Keeper) stop() {
+	k.mu.Lock()
+	close(k.stopped) // none begins any more
+	k.mu.Unlock()
+	k.late.Wait()
 }
 
 func (k *Keeper) sweep(ctx context.Context) error {

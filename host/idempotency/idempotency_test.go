@@ -28,13 +28,61 @@ type disk struct {
 	mu     sync.Mutex // guards what follows
 	claims []store.Claim
 	fail   error // of Answer
+	// silent, if not nil, says how an operation goes that never answers: done
+	// or not. An ok one answers.
+	silent func(op string) (done, ok bool)
+	late   int // releases that have not answered yet
+	most   int // of them at once
 }
 
-func (d *disk) Claim(ctx context.Context, c store.Claim, most int) (store.Claimed, error) {
+// hang is an operation that does not answer before its time is over, or nil.
+func (d *disk) hang(ctx context.Context, op string, do func(context.Context) error) error {
+	d.mu.Lock()
+	silent := d.silent
+	d.mu.Unlock()
+	if silent == nil {
+		return nil
+	}
+	done, ok := silent(op)
+	if ok {
+		return nil
+	}
+	if done {
+		if err := do(ctx); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (d *disk) Claim(ctx context.Context, c store.Claim, most store.ClaimLimits) (store.Claimed, error) {
 	d.mu.Lock()
 	d.claims = append(d.claims, c)
 	d.mu.Unlock()
+	if err := d.hang(ctx, "claim", func(ctx context.Context) error {
+		_, err := d.Store.Claim(ctx, c, most)
+		return err
+	}); err != nil {
+		return store.Claimed{}, err
+	}
 	return d.Store.Claim(ctx, c, most)
+}
+
+func (d *disk) ReleaseClaim(ctx context.Context, c store.Claim) error {
+	count := func(n int) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.late += n
+		d.most = max(d.most, d.late)
+	}
+	count(1)
+	defer count(-1)
+	release := func(ctx context.Context) error { return d.Store.ReleaseClaim(ctx, c) }
+	if err := d.hang(ctx, "release", release); err != nil {
+		return err
+	}
+	return release(ctx)
 }
 
 func (d *disk) Answer(ctx context.Context, a store.Answer) error {
@@ -56,11 +104,14 @@ func (d *disk) last() store.Claim {
 
 func newDisk() *disk { return &disk{Store: memstore.New(memstore.Config{})} }
 
+const timeout = 10 * time.Second // of one write
+
 // keeper is a keeper of a process run.
 func keeper(t *testing.T, d *disk, node string, most int) *idempotency.Keeper {
 	t.Helper()
 	k, err := idempotency.New(idempotency.Config{
-		Store: d, Secret: [32]byte{7}, Node: node, Most: most, Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Store: d, Secret: [32]byte{7}, Node: node, Most: store.ClaimLimits{Claims: most, Bytes: 1 << 20},
+		Timeout: timeout, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

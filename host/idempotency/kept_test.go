@@ -3,6 +3,8 @@ package idempotency_test
 import (
 	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +31,34 @@ func TestATenantHasOnlySoManyKeys(t *testing.T) {
 	want(t, got, err, "A")
 	got, err = do(t.Context(), k, named("1", "acme"), false, says("A"))
 	want(t, got, err, "replayed A")
+}
+
+func TestATenantsAnswersHaveOnlySoManyBytes(t *testing.T) {
+	d := newDisk()
+	k, err := idempotency.New(idempotency.Config{
+		Store: d, Node: "one", Most: store.ClaimLimits{Claims: 10, Bytes: 1000}, Timeout: timeout, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(key string) idempotency.Call { return call(t, `{}`, func(c *idempotency.Call) { c.Key = key }) }
+	long := strings.Repeat("A", 2000)
+	got, err := do(t.Context(), k, named("1"), false, func() (string, error) {
+		// What runs already may have its answer kept, whatever others have.
+		got, err := do(t.Context(), k, named("2"), false, says(long))
+		want(t, got, err, long)
+		return long, nil
+	})
+	want(t, got, err, long)
+	_, err = do(t.Context(), k, named("3"), false, says("A"))
+	wantCode(t, err, abi.QuotaExceeded, "idempotencyBytes")
+	if !strings.Contains(err.Error(), "`limits.idempotencyBytes`") {
+		t.Errorf("error %v does not say what to do", err)
+	}
+	for _, key := range []string{"1", "2"} {
+		got, err = do(t.Context(), k, named(key), false, says("A"))
+		want(t, got, err, "replayed "+long)
+	}
 }
 
 func TestAnAnswerIsKeptForADayAndThenForgotten(t *testing.T) {
@@ -61,7 +91,7 @@ func TestWhatIsStoredTellsNothing(t *testing.T) {
 	got, err := do(t.Context(), k, secret, false, says("a secret answer"))
 	want(t, got, err, "a secret answer")
 	c := d.last()
-	found, err := d.Claim(t.Context(), c, 10)
+	found, err := d.Claim(t.Context(), c, store.ClaimLimits{Claims: 10, Bytes: 1 << 20})
 	if err != nil || found.State != store.ClaimAnswered {
 		t.Fatalf("the claim is %+v, %v", found, err)
 	}

@@ -30,8 +30,10 @@ type Once struct {
 	subject     carrel.Subject
 	aead        cipher.AEAD
 
-	turn    chan error // has room for one: nil when its turn has come, or why it never will
+	turn    chan error  // has room for one: nil when its turn has come, or why it never will
+	made    store.Claim // the last that the store was asked for
 	claimed bool
+	unsure  bool // nobody knows whether the store took the claim
 	doubt   bool
 }
 
@@ -135,7 +137,8 @@ type Stored struct {
 // Claim takes the claim, durably, and returns nil: the caller is to do the
 // work. Or it returns the answer of whoever did it. Handler says that the work
 // is a guest's code. Errors: idempotency_mismatch, idempotency_interrupted,
-// quota_exceeded for idempotencyKeys, timeout, and those of the store.
+// quota_exceeded for idempotencyKeys or idempotencyBytes, timeout, and those of
+// the store.
 func (o *Once) Claim(ctx context.Context, handler bool) (*Stored, error) {
 	const op = "idempotency.Claim"
 	for {
@@ -175,21 +178,22 @@ func (o *Once) claim(ctx context.Context, handler bool) (store.Claimed, error) {
 	}
 	writing, cancel := o.k.writing(ctx)
 	defer cancel()
-	found, err := o.k.cfg.Store.Claim(writing, store.Claim{
+	o.made = store.Claim{
 		ID: o.id, Fingerprint: o.fingerprint, Tenant: o.tenant, Subject: o.subject,
-		Node: o.k.cfg.Node, Handler: handler, At: o.k.cfg.Now(), Cutoff: o.k.cutoff(),
-	}, o.k.cfg.Most)
+		Node: o.k.cfg.Node, Handler: handler, At: o.k.claimTime(), Cutoff: o.k.cutoff(),
+	}
+	found, err := o.k.cfg.Store.Claim(writing, o.made, o.k.cfg.Most)
+	code := carrel.CodeOf(err)
+	// What the store says of a claim that it refuses is the whole truth.
+	o.unsure = code == abi.Timeout || code == abi.Canceled || code == abi.Internal ||
+		writing.Err() != nil && errors.Is(err, writing.Err())
 	switch {
 	case err == nil:
 		return found, nil
-	case carrel.CodeOf(err) == abi.IdempotencyMismatch:
+	case code == abi.IdempotencyMismatch:
 		return found, mismatch()
-	case carrel.CodeOf(err) == abi.QuotaExceeded:
-		return found, &carrel.Error{
-			Op: op, Code: abi.QuotaExceeded, Limit: "idempotencyKeys", Err: err, Msg: fmt.Sprintf(
-				"%d calls of this tenant are remembered, each for %v; call without Idempotency-Key, or the host's operator can raise `limits.idempotencyKeys`",
-				o.k.cfg.Most, Kept),
-		}
+	case code == abi.QuotaExceeded:
+		return found, o.full(err)
 	case writing.Err() != nil && errors.Is(err, writing.Err()):
 		return found, &carrel.Error{
 			Op: op, Code: abi.Timeout, Limit: "commitTimeout", Err: err, Msg: fmt.Sprintf(
@@ -197,6 +201,21 @@ func (o *Once) claim(ctx context.Context, handler bool) (store.Claimed, error) {
 		}
 	default:
 		return found, fmt.Errorf("claim: %w", err)
+	}
+}
+
+// full is the error of a claim for which the tenant has no room.
+func (o *Once) full(err error) error {
+	const op, remedy = "idempotency.Claim", "call without Idempotency-Key, or the host's operator can raise"
+	if e, ok := errors.AsType[*carrel.Error](err); ok && e.Limit == "idempotencyBytes" {
+		return &carrel.Error{
+			Op: op, Code: abi.QuotaExceeded, Limit: e.Limit, Err: err, Msg: fmt.Sprintf(
+				"%d bytes of answers to calls of this tenant are kept, each for %v; %s `limits.idempotencyBytes`", o.k.cfg.Most.Bytes, Kept, remedy),
+		}
+	}
+	return &carrel.Error{
+		Op: op, Code: abi.QuotaExceeded, Limit: "idempotencyKeys", Err: err, Msg: fmt.Sprintf(
+			"%d calls of this tenant are remembered, each for %v; %s `limits.idempotencyKeys`", o.k.cfg.Most.Claims, Kept, remedy),
 	}
 }
 
@@ -239,21 +258,18 @@ func (o *Once) Answer(ctx context.Context, answer []byte) error {
 func (o *Once) Doubt() { o.doubt = true }
 
 // End gives the turn to the next call. If this one had the claim and failed,
-// the claim is released first, unless there is doubt.
+// the claim is released first, unless there is doubt. If the store does not
+// say that it is, or was not heard when the claim was to be taken, the release
+// is tried in the background, and the next call's turn comes after it.
 func (o *Once) End(ctx context.Context, ok bool) {
-	defer func() {
-		o.k.mu.Lock()
-		defer o.k.mu.Unlock()
-		o.k.next(o.id)
-	}()
-	if !o.claimed || ok || o.doubt {
-		return
+	taken := o.claimed && !ok && !o.doubt
+	if o.unsure || taken && o.release(ctx) != nil {
+		if o.k.releaseLater(o) {
+			return
+		}
+		o.k.cfg.Log.Error("idempotency key not released: too many wait for the store", "tenant", o.tenant)
 	}
-	ctx, cancel := o.k.writing(ctx)
-	defer cancel()
-	if err := o.k.cfg.Store.ReleaseClaim(ctx, o.id); err != nil {
-		o.k.cfg.Log.Error("idempotency key not released", "tenant", o.tenant, "err", err)
-	}
+	o.k.pass(o)
 }
 
 func mismatch() error {

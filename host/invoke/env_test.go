@@ -234,7 +234,7 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 			e.upload(id, wasm)
 		}
 	}
-	repeats, err := idempotency.New(idempotency.Config{Store: e.disk, Node: "one", Most: 100, Timeout: 10 * time.Second, Log: log})
+	repeats, err := idempotency.New(idempotency.Config{Store: e.disk, Node: "one", Most: store.ClaimLimits{Claims: 100, Bytes: 1 << 30}, Timeout: 10 * time.Second, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

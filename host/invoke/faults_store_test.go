@@ -202,7 +202,7 @@ func (s *faulty) EraseSubject(ctx context.Context, t carrel.TenantID, who carrel
 	return through(ctx, s, "EraseSubject", func(ctx context.Context) ([]carrel.Eviction, error) { return s.Store.EraseSubject(ctx, t, who, at) })
 }
 
-func (s *faulty) Claim(ctx context.Context, c store.Claim, most int) (store.Claimed, error) {
+func (s *faulty) Claim(ctx context.Context, c store.Claim, most store.ClaimLimits) (store.Claimed, error) {
 	return through(ctx, s, "Claim", func(ctx context.Context) (store.Claimed, error) { return s.Store.Claim(ctx, c, most) })
 }
 
@@ -210,6 +210,6 @@ func (s *faulty) Answer(ctx context.Context, a store.Answer) error {
 	return only(ctx, s, "Answer", func(ctx context.Context) error { return s.Store.Answer(ctx, a) })
 }
 
-func (s *faulty) ReleaseClaim(ctx context.Context, id [32]byte) error {
-	return only(ctx, s, "ReleaseClaim", func(ctx context.Context) error { return s.Store.ReleaseClaim(ctx, id) })
+func (s *faulty) ReleaseClaim(ctx context.Context, c store.Claim) error {
+	return only(ctx, s, "ReleaseClaim", func(ctx context.Context) error { return s.Store.ReleaseClaim(ctx, c) })
 }

@@ -79,7 +79,7 @@ func newTrial(t *testing.T, st store.Store) *trial {
 		r.upload(acme, wasm)
 	}
 	r.upload(acme, guestModule(guestManifest("g", "")))
-	repeats, err := idempotency.New(idempotency.Config{Store: r.faulty, Node: "one", Most: 10_000, Timeout: 10 * time.Second, Log: log})
+	repeats, err := idempotency.New(idempotency.Config{Store: r.faulty, Node: "one", Most: store.ClaimLimits{Claims: 10_000, Bytes: 1 << 30}, Timeout: 10 * time.Second, Log: log})
 	must(err)
 	r.Invoker, err = invoke.New(invoke.Config{
 		Repeats: repeats, Catalog: r.catalog, Scopes: r.scopes, Histories: r.scopes.Histories(), Grants: r.faulty, Log: log, PluginLog: r.log,

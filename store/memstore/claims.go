@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -21,6 +20,12 @@ type claim struct {
 	trimmed     int64
 }
 
+// claimed is what a tenant has of claims.
+type claimed struct {
+	claims int   // answered or not
+	bytes  int64 // of sealed answers
+}
+
 // worked reports whether a node still works on a claim.
 func (c *claim) worked(node string) bool { return !c.answered && !c.interrupted && c.Node == node }
 
@@ -28,9 +33,8 @@ func (c *claim) gone(cutoff time.Time) bool {
 	return !cutoff.IsZero() && !c.At.After(stored(cutoff))
 }
 
-// Claim implements store.Idempotency. What counts as gone does not count
-// towards most.
-func (s *Store) Claim(ctx context.Context, c store.Claim, most int) (store.Claimed, error) {
+// Claim implements store.Idempotency.
+func (s *Store) Claim(ctx context.Context, c store.Claim, most store.ClaimLimits) (store.Claimed, error) {
 	const op = "memstore.Claim"
 	if err := s.begin(ctx); err != nil {
 		return store.Claimed{}, err
@@ -56,40 +60,47 @@ func (s *Store) Claim(ctx context.Context, c store.Claim, most int) (store.Claim
 		old.Claim = c
 		return store.Claimed{State: store.ClaimTaken}, nil
 	}
-	if s.full(c.Tenant, c.Cutoff, most) {
-		return store.Claimed{}, carrel.FailLimit(op, abi.QuotaExceeded, "idempotencyKeys",
-			fmt.Sprintf("this tenant has its %d idempotency keys; wait until some are forgotten, or let the operator raise the limit", most))
+	if err := s.full(op, c.Tenant, c.Cutoff, most); err != nil {
+		return store.Claimed{}, err
 	}
 	if old != nil {
 		s.removeClaim(c.ID)
 	}
 	s.claims[c.ID] = &claim{Claim: c}
-	s.claimed[c.Tenant]++
+	s.countClaims(c.Tenant, 1, 0)
 	return store.Claimed{State: store.ClaimTaken}, nil
 }
 
 func (s *Store) removeClaim(id [32]byte) {
 	c := s.claims[id]
 	delete(s.claims, id)
-	if s.claimed[c.Tenant]--; s.claimed[c.Tenant] == 0 {
-		delete(s.claimed, c.Tenant)
-	}
+	s.countClaims(c.Tenant, -1, -int64(len(c.sealed)))
 	s.scrub.Due = true // even without an answer it names a subject
 }
 
-// full reports whether a tenant has its number of claims. Those that count as
-// gone, and that nobody has forgotten yet, are not among them.
-func (s *Store) full(t carrel.TenantID, cutoff time.Time, most int) bool {
-	if s.claimed[t] < most {
-		return false
+// countClaims changes what a tenant has of claims.
+func (s *Store) countClaims(t carrel.TenantID, claims int, bytes int64) {
+	has := s.claimed[t]
+	if has = (claimed{has.claims + claims, has.bytes + bytes}); has == (claimed{}) {
+		delete(s.claimed, t)
+		return
 	}
-	n := 0
+	s.claimed[t] = has
+}
+
+// full returns quota_exceeded if a tenant has its claims. Those that count as
+// gone, and that nobody has forgotten yet, are not among them.
+func (s *Store) full(op string, t carrel.TenantID, cutoff time.Time, most store.ClaimLimits) error {
+	has := s.claimed[t]
+	if most.Check(op, has.claims, has.bytes) == nil {
+		return nil
+	}
 	for _, c := range s.claims {
-		if c.Tenant == t && !c.gone(cutoff) {
-			n++
+		if c.Tenant == t && c.gone(cutoff) {
+			has.claims, has.bytes = has.claims-1, has.bytes-int64(len(c.sealed))
 		}
 	}
-	return n >= most
+	return most.Check(op, has.claims, has.bytes)
 }
 
 // Answer implements store.Idempotency.
@@ -108,16 +119,17 @@ func (s *Store) answer(a store.Answer, trimmed int64) {
 		return
 	}
 	c.answered, c.sealed, c.trimmed, c.At = true, bytes.Clone(a.Sealed), trimmed, stored(a.At)
+	s.countClaims(c.Tenant, 0, int64(len(c.sealed)))
 }
 
 // ReleaseClaim implements store.Idempotency.
-func (s *Store) ReleaseClaim(ctx context.Context, id [32]byte) error {
+func (s *Store) ReleaseClaim(ctx context.Context, c store.Claim) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	if c := s.claims[id]; c != nil && !c.answered {
-		s.removeClaim(id)
+	if old := s.claims[c.ID]; old != nil && old.worked(c.Node) && old.At.Equal(stored(c.At)) {
+		s.removeClaim(c.ID)
 	}
 	return nil
 }

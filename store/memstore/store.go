@@ -40,7 +40,7 @@ type Store struct {
 
 	evictions map[carrel.TenantID]*evictions
 	claims    map[[32]byte]*claim
-	claimed   map[carrel.TenantID]int // claims, answered or not
+	claimed   map[carrel.TenantID]claimed
 	scrub     store.Scrub
 
 	lastGeneration int64 // never goes back, so that no generation is ever used twice
@@ -70,7 +70,7 @@ func New(cfg Config) *Store {
 		byAge:     make(map[carrel.TenantID][]*history),
 		evictions: make(map[carrel.TenantID]*evictions),
 		claims:    make(map[[32]byte]*claim),
-		claimed:   make(map[carrel.TenantID]int),
+		claimed:   make(map[carrel.TenantID]claimed),
 	}
 	_, _ = rand.Read(s.secret[:]) // never fails: crypto/rand ends the process instead
 	return s

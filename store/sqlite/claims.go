@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/carrelhost/carrel"
@@ -17,8 +16,11 @@ import (
 // claims: it is what lets SQLite use the index that holds no others.
 const (
 	selectClaim = "SELECT fingerprint, node, handler, interrupted, at, sealed IS NOT NULL, sealed, trimmed FROM claims WHERE id = ?"
-	// Past ?3 it makes no difference how many there are.
-	countClaims     = "SELECT count(*) FROM (SELECT 1 FROM claims WHERE tenant = ?1 AND at > ?2 LIMIT ?3)"
+	// Triggers keep the counts.
+	countClaims  = "SELECT claims, bytes FROM claim_counts WHERE tenant = ?"
+	goneClaims   = "SELECT coalesce(length(sealed), 0) FROM claims WHERE tenant = ? AND at <= ? ORDER BY at"
+	releaseClaim = `DELETE FROM claims
+		WHERE id = ? AND node = ? AND at = ? AND sealed IS NULL AND interrupted = 0`
 	interruptClaims = `UPDATE claims SET interrupted = 1
 		WHERE sealed IS NULL AND interrupted = 0 AND node <> ?1 AND handler = 1`
 	releaseClaims = `DELETE FROM claims
@@ -38,9 +40,8 @@ type oldClaim struct {
 	trimmed              int64
 }
 
-// Claim implements store.Idempotency. What counts as gone does not count
-// towards most.
-func (s *Store) Claim(ctx context.Context, c store.Claim, most int) (store.Claimed, error) {
+// Claim implements store.Idempotency.
+func (s *Store) Claim(ctx context.Context, c store.Claim, most store.ClaimLimits) (store.Claimed, error) {
 	const op = "sqlite.Claim"
 	return write(ctx, s, op, func(ctx context.Context, q *session) (store.Claimed, error) {
 		var old oldClaim
@@ -61,16 +62,34 @@ func (s *Store) Claim(ctx context.Context, c store.Claim, most int) (store.Claim
 	})
 }
 
-func takeClaim(ctx context.Context, q *session, op string, c store.Claim, most int) error {
-	var n int
-	if err := q.one(ctx, countClaims, []any{c.Tenant, expiry(c.Cutoff), most}, &n); err != nil {
+func takeClaim(ctx context.Context, q *session, op string, c store.Claim, most store.ClaimLimits) error {
+	var claims int
+	var size int64
+	err := q.one(ctx, countClaims, []any{c.Tenant}, &claims, &size)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	if n >= most {
-		return carrel.FailLimit(op, abi.QuotaExceeded, "idempotencyKeys",
-			fmt.Sprintf("this tenant has its %d idempotency keys; wait until some are forgotten, or let the operator raise the limit", most))
+	full := most.Check(op, claims, size)
+	if full != nil {
+		// What counts as gone, and nobody has forgotten yet, is not much, and
+		// no more of it is looked at than makes room.
+		err = each(ctx, q, func(row scanner) (bool, error) {
+			var answer int64
+			if err := row.Scan(&answer); err != nil {
+				return false, err
+			}
+			claims, size = claims-1, size-answer
+			full = most.Check(op, claims, size)
+			return full != nil, nil
+		}, goneClaims, c.Tenant, expiry(c.Cutoff))
+		if err == nil {
+			err = full
+		}
+		if err != nil {
+			return err
+		}
 	}
-	_, err := q.exec(ctx, "INSERT INTO claims (id, fingerprint, tenant, subject, node, handler, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	_, err = q.exec(ctx, "INSERT INTO claims (id, fingerprint, tenant, subject, node, handler, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		c.ID[:], c.Fingerprint[:], c.Tenant, c.Subject, c.Node, c.Handler, c.At.UnixMicro())
 	return err
 }
@@ -113,9 +132,9 @@ func (s *Store) Answer(ctx context.Context, a store.Answer) error {
 }
 
 // ReleaseClaim implements store.Idempotency.
-func (s *Store) ReleaseClaim(ctx context.Context, id [32]byte) error {
+func (s *Store) ReleaseClaim(ctx context.Context, c store.Claim) error {
 	return change(ctx, s, "sqlite.ReleaseClaim", func(ctx context.Context, q *session) error {
-		n, err := q.exec(ctx, "DELETE FROM claims WHERE id = ? AND sealed IS NULL", id[:])
+		n, err := q.exec(ctx, releaseClaim, c.ID[:], c.Node, c.At.UnixMicro())
 		if err == nil && n > 0 {
 			err = markDeleted(ctx, q) // it named a subject
 		}

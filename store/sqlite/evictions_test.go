@@ -169,7 +169,7 @@ func TestNoTableNamesASubjectThatWasErased(t *testing.T) {
 					commit(t, s, c)
 				}
 				claim := store.Claim{ID: [32]byte{byte(n)}, Tenant: acme, Subject: subject, Node: "run-1", At: noon}
-				must(s.Claim(ctx, claim, 10))(t)
+				must(s.Claim(ctx, claim, someClaims))(t)
 			}
 			must(s.CloseScope(ctx, "ses_closed", carrel.ReasonScopeClosed, noon))(t)
 			commit(t, s, named("plain", requestScope("r"), by, "hello", "hi"))

@@ -77,21 +77,7 @@ func (s *Store) PagesRead(ctx context.Context, do func() error) (int, error) {
 			return 0, err
 		}
 		defer s.reader.giveBack(q, nil)
-		err = q.conn.Raw(func(c any) error {
-			status, ok := c.(driver.DBStatus)
-			if !ok {
-				return fmt.Errorf("%T has no status", c)
-			}
-			for _, op := range []driver.DBStatusOp{driver.DBStatusCacheHit, driver.DBStatusCacheMiss} {
-				n, _, err := status.Status(op, reset)
-				if err != nil {
-					return err
-				}
-				pages += n
-			}
-			return nil
-		})
-		return pages, err
+		return pagesOf(q, reset)
 	}
 	if _, err := count(true); err != nil {
 		return 0, err
@@ -100,6 +86,40 @@ func (s *Store) PagesRead(ctx context.Context, do func() error) (int, error) {
 		return 0, err
 	}
 	return count(false)
+}
+
+// PagesWritten is PagesRead for what do has the writer do, and what counting
+// itself costs.
+func (s *Store) PagesWritten(ctx context.Context, do func() error) (int, error) {
+	count := func(reset bool) (int, error) {
+		return write(ctx, s, "PagesWritten", func(_ context.Context, q *session) (int, error) { return pagesOf(q, reset) })
+	}
+	if _, err := count(true); err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	return count(false)
+}
+
+// pagesOf returns how many pages a connection has looked at since a reset.
+func pagesOf(q *session, reset bool) (pages int, err error) {
+	err = q.conn.Raw(func(c any) error {
+		status, ok := c.(driver.DBStatus)
+		if !ok {
+			return fmt.Errorf("%T has no status", c)
+		}
+		for _, op := range []driver.DBStatusOp{driver.DBStatusCacheHit, driver.DBStatusCacheMiss} {
+			n, _, err := status.Status(op, reset)
+			if err != nil {
+				return err
+			}
+			pages += n
+		}
+		return nil
+	})
+	return pages, err
 }
 
 // Raw opens a database file without a store.
@@ -237,6 +257,8 @@ var EndQueries = map[string]string{
 	"a subject's claims":                           eraseSubjectClaims,
 	"a claim":                                      selectClaim,
 	"the claims of a tenant, counted":              countClaims,
+	"the claims of a tenant that are gone":         goneClaims,
+	"releasing a claim":                            releaseClaim,
 	"interrupting claims":                          interruptClaims,
 	"releasing claims":                             releaseClaims,
 	"forgetting claims":                            forgetClaims,

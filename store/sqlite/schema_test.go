@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -59,7 +60,7 @@ func TestWriteFixture(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit(t, s, fixtureImport(6))
-	must(s.Claim(ctx, fixtureClaim(), 1))(t)
+	must(s.Claim(ctx, fixtureClaim(), someClaims))(t)
 	if err := s.Answer(ctx, store.Answer{Claim: fixtureClaim().ID, Sealed: []byte("sealed"), At: noon}); err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +105,18 @@ func wantFixtureEnds(t *testing.T, s *sqlite.Store) {
 	if len(got) != 1 || got[0].N != 1 || got[0].Handle != handle || got[0].Instance != "ses_closed" {
 		t.Errorf("the records are %+v", got)
 	}
-	if c := must(s.Claim(t.Context(), fixtureClaim(), 1))(t); c.State != store.ClaimAnswered || string(c.Sealed) != "sealed" {
+	if c := must(s.Claim(t.Context(), fixtureClaim(), someClaims))(t); c.State != store.ClaimAnswered || string(c.Sealed) != "sealed" {
 		t.Errorf("the claim is %+v", c)
+	}
+	for limit, most := range map[string]store.ClaimLimits{
+		"idempotencyKeys": {Claims: 1, Bytes: 7}, "idempotencyBytes": {Claims: 2, Bytes: int64(len("sealed"))},
+	} {
+		another := fixtureClaim()
+		another.ID[0]++
+		_, err := s.Claim(t.Context(), another, most)
+		if e, ok := errors.AsType[*carrel.Error](err); !ok || e.Limit != limit {
+			t.Errorf("past %s another claim gets %v", limit, err)
+		}
 	}
 	if last := must(s.LastScrub(t.Context()))(t); !last.At.Equal(noon) || last.Due {
 		t.Errorf("the last scrub is %+v", last)
@@ -191,7 +202,7 @@ func TestEveryOlderDatabaseOpens(t *testing.T) {
 			if evicted := must(s.CloseScope(t.Context(), "r", carrel.ReasonScopeClosed, noon))(t); len(evicted) != 4 {
 				t.Errorf("closing the request evicted %d histories, want 4", len(evicted))
 			}
-			if now := schemaOf(t, path); now < 5 {
+			if now := schemaOf(t, path); now < 6 {
 				t.Errorf("its schema is still %d", now)
 			}
 		})

@@ -85,7 +85,7 @@ func deletions(t *testing.T, s *sqlite.Store, dir string) canaries {
 		t.Fatal(err)
 	}
 	claim := store.Claim{ID: [32]byte{1}, Tenant: acme, Subject: ada.Subject, Node: "run-1", At: noon}
-	must(s.Claim(ctx, claim, 10))(t)
+	must(s.Claim(ctx, claim, someClaims))(t)
 	if err := s.Answer(ctx, store.Answer{Claim: claim.ID, Sealed: []byte(c.new("answer of a claim")), At: noon}); err != nil {
 		t.Fatal(err)
 	}

@@ -21,13 +21,18 @@ var claimCases = []testCase{
 	{"a handler's claim without an answer is interrupted for good", claimInterrupted},
 	{"another fingerprint is refused, whatever became of the claim", claimMismatch},
 	{"a released claim can be taken, an answered one cannot be released", claimReleased},
+	{"a release removes the claim that it names, and no other of its request", claimOfAnotherKept},
 	{"claims of other nodes are ended: handlers' interrupted, others removed", claimsReleased},
 	{"a claim that is not there gets no answer, and that is no error", claimUnanswerable},
 	{"what was claimed or answered before the cutoff is gone", claimCutoff},
 	{"the quota bounds a tenant's claims, and what is gone does not count", claimQuota},
+	{"the bytes of a tenant's answers bound new claims, and no answer is refused", claimBytes},
 	{"old claims are forgotten, but for those that the node works on", claimsForgotten},
 	{"of many claims at once one is the first", claimRace},
 }
+
+// manyClaims is more than any of the cases makes.
+var manyClaims = store.ClaimLimits{Claims: 1000, Bytes: 1 << 30}
 
 func claimOf(n byte) store.Claim {
 	return store.Claim{
@@ -37,7 +42,7 @@ func claimOf(n byte) store.Claim {
 
 func claim(t *testing.T, s store.Store, c store.Claim) store.Claimed {
 	t.Helper()
-	return must(s.Claim(context.Background(), c, 1000))(t)
+	return must(s.Claim(context.Background(), c, manyClaims))(t)
 }
 
 func wantState(t *testing.T, s store.Store, c store.Claim, want store.ClaimState) {
@@ -124,7 +129,7 @@ func claimMismatch(t *testing.T, s store.Store) {
 	answer(t, s, 3)
 	for n := range byte(3) {
 		for _, c := range []store.Claim{other(n + 1), elsewhere(other(n + 1))} {
-			_, err := s.Claim(context.Background(), c, 1000)
+			_, err := s.Claim(context.Background(), c, manyClaims)
 			wantCode(t, err, abi.IdempotencyMismatch)
 		}
 	}
@@ -138,13 +143,46 @@ func claimReleased(t *testing.T, s store.Store) {
 	handler := claimOf(1)
 	handler.Handler = true
 	wantState(t, s, handler, store.ClaimTaken)
-	noError(t, s.ReleaseClaim(ctx, handler.ID))
+	noError(t, s.ReleaseClaim(ctx, handler))
 	wantState(t, s, elsewhere(handler), store.ClaimTaken)
 	wantState(t, s, claimOf(2), store.ClaimTaken)
 	answer(t, s, 2)
-	noError(t, s.ReleaseClaim(ctx, claimOf(2).ID))
+	noError(t, s.ReleaseClaim(ctx, claimOf(2)))
 	wantState(t, s, claimOf(2), store.ClaimAnswered)
-	noError(t, s.ReleaseClaim(ctx, claimOf(3).ID))
+	noError(t, s.ReleaseClaim(ctx, claimOf(3)))
+}
+
+// A release may come late, and of a claim that was never taken.
+func claimOfAnotherKept(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	handler := func(n byte) store.Claim {
+		c := claimOf(n)
+		c.Handler = true
+		return c
+	}
+	later := func(c store.Claim) store.Claim {
+		c.At = c.At.Add(time.Microsecond)
+		return c
+	}
+	wantState(t, s, handler(1), store.ClaimTaken)
+	wantState(t, s, handler(1), store.ClaimInterrupted)
+	noError(t, s.ReleaseClaim(ctx, handler(1)))
+	wantState(t, s, later(handler(1)), store.ClaimInterrupted)
+
+	wantState(t, s, elsewhere(handler(2)), store.ClaimTaken)
+	noError(t, s.ReleaseClaim(ctx, handler(2)))
+	wantState(t, s, handler(2), store.ClaimElsewhere)
+
+	wantState(t, s, handler(3), store.ClaimTaken) // its answer was lost
+	noError(t, s.ReleaseClaim(ctx, later(handler(3))))
+	wantState(t, s, later(handler(3)), store.ClaimInterrupted)
+
+	wantState(t, s, claimOf(4), store.ClaimTaken)
+	wantState(t, s, later(claimOf(4)), store.ClaimTaken)
+	noError(t, s.ReleaseClaim(ctx, claimOf(4)))
+	wantState(t, s, elsewhere(claimOf(4)), store.ClaimElsewhere)
+	noError(t, s.ReleaseClaim(ctx, later(claimOf(4))))
+	wantState(t, s, elsewhere(claimOf(4)), store.ClaimTaken)
 }
 
 func claimsReleased(t *testing.T, s store.Store) {
@@ -190,22 +228,72 @@ func claimCutoff(t *testing.T, s store.Store) {
 
 func claimQuota(t *testing.T, s store.Store) {
 	ctx := context.Background()
+	two := store.ClaimLimits{Claims: 2, Bytes: 1 << 30}
 	for n := range byte(2) {
-		must(s.Claim(ctx, claimOf(n), 2))(t)
+		must(s.Claim(ctx, claimOf(n), two))(t)
 	}
 	answer(t, s, 0)
-	_, err := s.Claim(ctx, claimOf(2), 2)
-	wantCode(t, err, abi.QuotaExceeded)
-	if e, ok := errors.AsType[*carrel.Error](err); !ok || e.Limit != "idempotencyKeys" {
-		t.Errorf("error %v does not name the limit", err)
-	}
-	must(s.Claim(ctx, claimOf(1), 2))(t)
+	_, err := s.Claim(ctx, claimOf(2), two)
+	wantQuota(t, err, "idempotencyKeys")
+	must(s.Claim(ctx, claimOf(1), two))(t)
 	theirs := claimOf(3)
 	theirs.Tenant = globex
-	must(s.Claim(ctx, theirs, 2))(t)
+	must(s.Claim(ctx, theirs, two))(t)
 	later := claimOf(2)
 	later.At, later.Cutoff = noon.Add(time.Hour), noon
-	must(s.Claim(ctx, later, 2))(t)
+	must(s.Claim(ctx, later, two))(t)
+}
+
+func wantQuota(t *testing.T, err error, limit string) {
+	t.Helper()
+	wantCode(t, err, abi.QuotaExceeded)
+	if e, ok := errors.AsType[*carrel.Error](err); !ok || e.Limit != limit {
+		t.Errorf("error %v does not name the limit %s", err, limit)
+	}
+}
+
+func claimBytes(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	most := store.ClaimLimits{Claims: 1000, Bytes: 4} // answers have 3
+	may := func(n byte, may bool) {
+		t.Helper()
+		_, err := s.Claim(ctx, claimOf(n), most)
+		if may {
+			noError(t, err)
+		} else {
+			wantQuota(t, err, "idempotencyBytes")
+		}
+	}
+	for n := byte(1); n < 4; n++ {
+		may(n, true)
+	}
+	answer(t, s, 1)
+	may(4, true)
+	for n := byte(2); n < 4; n++ {
+		answer(t, s, n)
+		wantState(t, s, claimOf(n), store.ClaimAnswered)
+	}
+	may(5, false)
+	may(1, true) // it has its answer
+	may(4, true) // it was taken before
+	theirs := claimOf(6)
+	theirs.Tenant = globex
+	must(s.Claim(ctx, theirs, most))(t)
+
+	later := claimOf(5)
+	later.At, later.Cutoff = noon.Add(time.Hour), noon
+	must(s.Claim(ctx, later, most))(t)
+	may(7, false)
+	for _, forgotten := range []int{1, 1} { // 6 and then 3 bytes are left
+		if n := must(s.ForgetClaims(ctx, "run-2", noon, forgotten))(t); n != forgotten {
+			t.Errorf("%d were forgotten, want %d", n, forgotten)
+		}
+	}
+	may(7, true)
+	noError(t, s.Answer(ctx, store.Answer{Claim: later.ID, Sealed: []byte("12345"), At: noon.Add(time.Hour)}))
+	may(8, false)
+	must(s.EraseSubject(ctx, acme, "ada", noon))(t)
+	may(8, true)
 }
 
 func claimsForgotten(t *testing.T, s store.Store) {
@@ -238,7 +326,7 @@ func claimRace(t *testing.T, s store.Store) {
 	together(16, func(i int) {
 		c := claimOf(1)
 		c.Node = string(rune('a' + i))
-		got, err := s.Claim(context.Background(), c, 1000)
+		got, err := s.Claim(context.Background(), c, manyClaims)
 		switch {
 		case err != nil:
 			t.Error(err)

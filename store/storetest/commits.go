@@ -310,7 +310,7 @@ func commitAnswers(t *testing.T, s store.Store) {
 	// Nobody claimed it: the turn is stored, and that is all.
 	noError(t, commit(ctx, s, c))
 	wantContents(t, s, k, "u2", "a2", "u", "a")
-	if got := must(s.Claim(ctx, claim, 10))(t); got.State != store.ClaimTaken {
+	if got := must(s.Claim(ctx, claim, manyClaims))(t); got.State != store.ClaimTaken {
 		t.Errorf("the claim is %+v", got)
 	}
 	c.Most = 2
@@ -318,11 +318,11 @@ func commitAnswers(t *testing.T, s store.Store) {
 	noError(t, commit(ctx, s, c))
 	copy(c.Answer.Sealed, "changed")
 	want := store.Claimed{State: store.ClaimAnswered, Sealed: []byte("sealed with a trim"), Trimmed: 4}
-	wantSame(t, "claim", must(s.Claim(ctx, claim, 10))(t), want)
+	wantSame(t, "claim", must(s.Claim(ctx, claim, manyClaims))(t), want)
 	// An answer is not replaced.
 	c.Answer.Sealed = []byte("another")
 	noError(t, commit(ctx, s, c))
-	wantSame(t, "claim", must(s.Claim(ctx, claim, 10))(t), want)
+	wantSame(t, "claim", must(s.Claim(ctx, claim, manyClaims))(t), want)
 }
 
 func commitLate(t *testing.T, s store.Store) {
@@ -331,7 +331,7 @@ func commitLate(t *testing.T, s store.Store) {
 	k := keyOf(acme, "1")
 	r := requestScope(acme, "r")
 	claim := chatClaim()
-	must(s.Claim(ctx, claim, 10))(t)
+	must(s.Claim(ctx, claim, manyClaims))(t)
 	c := commitOf(r, k, fill(t, s, r, k, 2)+1, "u", "a")
 	c.DropTo, c.Most, c.TokenRate = 1, 1, 300
 	c.Seeds = newTurns(turnOf("s", "t"))
@@ -339,7 +339,7 @@ func commitLate(t *testing.T, s store.Store) {
 	wantCode(t, commit(ctx, s, c), abi.ScopeClosed)
 	wantContents(t, s, k, "u1", "a1", "u2", "a2")
 	wantCounted(t, s, k)
-	if got := must(s.Claim(ctx, claim, 10))(t); got.State != store.ClaimTaken {
+	if got := must(s.Claim(ctx, claim, manyClaims))(t); got.State != store.ClaimTaken {
 		t.Errorf("the claim is %+v", got)
 	}
 	if v := must(s.View(ctx, k, store.ViewLimit{}))(t); v.TokenRate != 0 {

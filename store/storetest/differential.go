@@ -180,12 +180,6 @@ func (p *pair) newTurns(what string, most int) []store.NewTurn {
 	return turns
 }
 
-func (p *pair) newAnswer() store.Answer {
-	return store.Answer{
-		Claim: [32]byte{byte(p.number("claim", 1, 4))}, Sealed: []byte(pick(p, "sealed", []string{"x", "y"})), At: p.time("answered at"),
-	}
-}
-
 func (p *pair) begin() {
 	ctx := context.Background()
 	for i := range p.request {
@@ -294,41 +288,6 @@ func (p *pair) forget(rt *rapid.T) {
 	same(p, "ForgetClaims", func(s store.Store) (int, error) { return s.ForgetClaims(ctx, run, before, limit) })
 	now := before.Add(time.Duration(p.number("hours later", 0, 3)) * time.Hour)
 	same(p, "ForgetSessions", func(s store.Store) (int, error) { return s.ForgetSessions(ctx, now) })
-}
-
-func (p *pair) claim(rt *rapid.T) {
-	p.rt = rt
-	n := byte(p.number("claim", 1, 4))
-	c := store.Claim{
-		ID:          [32]byte{n},
-		Fingerprint: [32]byte{byte(pick(p, "fingerprint", []int{1, 1, 1, 2}))},
-		Tenant:      pairTenants[n%2],
-		Subject:     pairSubjects[1+n/3],
-		Node:        pick(p, "node", pairNodes),
-		Handler:     n%2 == 0,
-		At:          p.time("claimed at"),
-		Cutoff:      p.cutoff(),
-	}
-	most := p.number("most", 1, 3)
-	same(p, "Claim", func(s store.Store) (store.Claimed, error) { return s.Claim(context.Background(), c, most) })
-}
-
-func (p *pair) answer(rt *rapid.T) {
-	p.rt = rt
-	a := p.newAnswer()
-	sameError(p, "Answer", func(s store.Store) error { return s.Answer(context.Background(), a) })
-}
-
-func (p *pair) releaseClaim(rt *rapid.T) {
-	p.rt = rt
-	id := [32]byte{byte(p.number("claim", 1, 4))}
-	sameError(p, "ReleaseClaim", func(s store.Store) error { return s.ReleaseClaim(context.Background(), id) })
-}
-
-func (p *pair) releaseClaims(rt *rapid.T) {
-	p.rt = rt
-	run := pick(p, "node", pairNodes)
-	same(p, "ReleaseClaims", func(s store.Store) (int, error) { return s.ReleaseClaims(context.Background(), run) })
 }
 
 func (p *pair) openSession(rt *rapid.T) {

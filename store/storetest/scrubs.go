@@ -86,7 +86,7 @@ func scrubWhatever(t *testing.T, s store.Store) {
 			c.Most = 1
 			return commit(ctx, s, c)
 		}},
-		{"a released claim", func() error { return s.ReleaseClaim(ctx, claimOf(2).ID) }},
+		{"a released claim", func() error { return s.ReleaseClaim(ctx, claimOf(2)) }},
 		{"a forgotten claim", func() error { _, err := s.ForgetClaims(ctx, node, noon, 10); return err }},
 		{"an erased subject", func() error { _, err := s.EraseSubject(ctx, acme, "ada", noon); return err }},
 		{"forgotten records", func() error { _, err := s.ForgetEvictions(ctx, noon.Add(time.Hour), 10); return err }},
