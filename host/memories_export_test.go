@@ -309,3 +309,42 @@ func TestAHeadersOwnerIsExportedToTheTenantsOwnerAlone(t *testing.T) {
 		same(t, "another one's send", env.Model.Send(3), sysNice, "user:U3")
 	})
 }
+
+// Whatever a host stores as one message it takes back as one line: an answer
+// that is six times as long in JSON, and a system message far longer than its
+// template.
+func TestWhateverAHostStoresItCanImport(t *testing.T) {
+	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
+		cfg.Limits.AnswerBytes = 40 << 20 // of JSON
+		env := testenv.New(t, cfg)
+		acme := env.Tenant("acme")
+		acme.Install(`---
+name: large
+version: 1.0.0
+services:
+  - name: S
+    scope: application
+    methods:
+      - name: chat
+        memoryId: id
+---
+# S
+Keep to {{rules}}
+`)
+		answer, rules := strings.Repeat("\x01", 6<<20), strings.Repeat("r", 100<<10)
+		env.Model.Reply(answer)
+		acme.Chat("large/S.chat", "id", "1", "msg", "U1", "rules", rules)
+		file := exported(t, acme, keyOf(t, acme, "large", "1"))
+		if len(file) < 6*len(answer) {
+			t.Fatalf("the export has %d bytes", len(file))
+		}
+		copied, err := imported(t, acme, file, client.ImportOptions{MemoryID: "copy"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := messages(t, acme, copied.Key)
+		if len(got) != 3 || got[0].Content != "Keep to "+rules || got[1].Content != "U1" || got[2].Content != answer {
+			t.Errorf("the copy has %d messages", len(got))
+		}
+	})
+}

@@ -187,7 +187,7 @@ func loweredWindows(m abi.Manifest, most int64) []string {
 			if method.Kind != abi.KindChat || method.Window.Type != abi.WindowTokens {
 				continue
 			}
-			if bytes := int64(method.Window.Max) * 1000 / memory.DefaultTokenRate; bytes > most {
+			if bytes := memory.TokenBytes(int64(method.Window.Max), memory.DefaultTokenRate); bytes > most {
 				out = append(out, fmt.Sprintf("the window of %s.%s is lowered: %d tokens are about %d bytes, and this host sends at most %d of a history (limit windowBytes)",
 					s.Name, method.Name, method.Window.Max, bytes, most))
 			}

@@ -16,10 +16,6 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-// maxLineBytes bounds a line of an import. An export's are shorter: it has
-// room for every message that a host stores, escaped byte by byte.
-const maxLineBytes = 32 << 20
-
 // history is an import that was read.
 type history struct {
 	head   client.HistoryHead
@@ -62,9 +58,10 @@ type historyReader struct {
 }
 
 // readHistory reads an import of at most that many messages. It keeps nothing
-// of body. Errors: malformed_json, bad_request and limit_exceeded of
+// of body. A line may be as long as the body, which is bounded already: what a
+// host stores as one message can be exported as one line. Errors: malformed_json, bad_request and limit_exceeded of
 // strictjson, invalid_params for lines that are no history, limit_exceeded
-// (messagesPerHistory, turnMessages, importLineBytes). All name the line.
+// (messagesPerHistory, turnMessages). All name the line.
 func readHistory(body []byte, most int64) (history, error) {
 	r := &historyReader{rest: body, most: most}
 	if err := r.read(&r.out.head, "what the history is; an export begins so"); err != nil {
@@ -96,10 +93,6 @@ func (r *historyReader) read(dst any, wanted string) error {
 	}
 	line, rest, _ := bytes.Cut(r.rest, []byte("\n"))
 	r.rest = rest
-	if len(line) > maxLineBytes {
-		return carrel.FailLimit("httpapi.import", abi.LimitExceeded, "importLineBytes",
-			inLine(r.line)+fmt.Sprintf("it has more than %d bytes; split the message", maxLineBytes))
-	}
 	return atLine(r.line, strictjson.Into(line, dst, strictjson.DefaultDepth))
 }
 

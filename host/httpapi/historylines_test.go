@@ -78,7 +78,7 @@ func TestAnImportThatIsNoHistoryIsRefusedByLine(t *testing.T) {
 		"the head has a member twice":                {strings.Replace(headLine, `"kind"`, `"plugin":"b","kind"`, 1), abi.MalformedJSON, "line 1: "},
 		"the kind is none":                           {strings.Replace(headLine, "explicit", "eternal", 1), abi.InvalidParams, "line 1: it is explicit, request"},
 		"an explicit history has an owner":           {strings.Replace(headLine, `"kind"`, `"owner":"subject:a","kind"`, 1), abi.InvalidParams, "line 1: a history of the kind plugin"},
-		"the owner is no name of one":                {strings.Replace(headLine, `"explicit"`, `"plugin","owner":"ada"`, 1), abi.InvalidParams, "line 1: a history of the kind plugin"},
+		"the owner is no name of one":                {strings.Replace(headLine, `"explicit"`, `"plugin","owner":"ada"`, 1), abi.InvalidParams, "line 1: an owner is as an export names it"},
 		"it has only a head":                         {joined(headLine), abi.InvalidParams, "line 2: here is missing"},
 		"the end is missing":                         {joined(headLine, systemLine, userLine, `{"seq":2,"turn":1,"role":"assistant","content":"A"}`), abi.InvalidParams, "line 5: here is missing"},
 		"the end counts too few":                     {joined(headLine, systemLine, endLine(0)), abi.InvalidParams, "line 3: it must be the number"},

@@ -1,8 +1,8 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -10,6 +10,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/invoke"
+	"github.com/carrelhost/carrel/host/memory"
 )
 
 // importMemory makes a history of an exported one. The query can give it to
@@ -73,11 +74,14 @@ func checkHead(h client.HistoryHead) error {
 	if h.Owner == "" {
 		return nil
 	}
-	who, id, _ := strings.Cut(h.Owner, ":")
-	if _, err := carrel.ParseSubject(id); err != nil || who != "subject" && who != "key" || h.Kind != string(carrel.KindPlugin) {
-		return badLine(1, "/owner", "a history of the kind plugin has an owner, `subject:` or `key:` and an id, as its export says")
+	if h.Kind != string(carrel.KindPlugin) {
+		return badLine(1, "/owner", "a history of the kind plugin has an owner, and no other")
 	}
-	return nil
+	_, err := memory.ParseOwner(h.Owner)
+	if e, ok := errors.AsType[*carrel.Error](err); ok {
+		return badLine(1, "/owner", e.Msg)
+	}
+	return err
 }
 
 // badLine is invalid_params for one line of an import; pointer is into it.

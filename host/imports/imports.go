@@ -27,8 +27,11 @@ type Invoker interface {
 	// Messages returns up to limit messages with seqs above after, and whether
 	// there are more. It may stop before limit, but never at none.
 	Messages(ctx context.Context, of Memory, after int64, limit int) (page []Message, more bool, err error)
-	Append(ctx context.Context, to Memory, turn []carrel.Message) (Memory, error)
+	Append(ctx context.Context, to Memory, turn []carrel.Message) (Appended, error)
+	// Delete ends a history, DeleteTurn takes one turn out of it. They report
+	// whether it was there.
 	Delete(ctx context.Context, m Memory) (bool, error)
+	DeleteTurn(ctx context.Context, m Memory, turn int64) (bool, error)
 	List(ctx context.Context, prefix string, after string, limit int) ([]Listed, string, error)
 }
 

@@ -53,12 +53,16 @@ func (v *invocation) Messages(_ context.Context, of imports.Memory, after int64,
 	return []imports.Message{{Seq: 1, Turn: 1, Role: "user", Content: "U"}}, true, v.saw("messages", of, after, limit)
 }
 
-func (v *invocation) Append(_ context.Context, to imports.Memory, turn []carrel.Message) (imports.Memory, error) {
-	return imports.Memory{MemoryID: "1", Key: "k"}, v.saw("append", to, turn)
+func (v *invocation) Append(_ context.Context, to imports.Memory, turn []carrel.Message) (imports.Appended, error) {
+	return imports.Appended{Memory: imports.Memory{MemoryID: "1", Key: "k"}, Trimmed: int64(len(turn)) - 2}, v.saw("append", to, turn)
 }
 
 func (v *invocation) Delete(_ context.Context, m imports.Memory) (bool, error) {
 	return true, v.saw("delete", m)
+}
+
+func (v *invocation) DeleteTurn(_ context.Context, m imports.Memory, turn int64) (bool, error) {
+	return false, v.saw("delete turn", m, turn)
 }
 
 func (v *invocation) List(_ context.Context, prefix, after string, limit int) ([]imports.Listed, string, error) {
@@ -88,14 +92,19 @@ func TestRequestsThatReachTheInvocation(t *testing.T) {
 		"a model call with every option, at its bounds": {abi.OpModelGenerate,
 			`{"model":"m","temperature":2,"topP":0,"maxOutputTokens":1,"stop":["x"],"randomSeed":-9223372036854775808,"reasoningEffort":"low","messages":[{"role":"system","content":""},{"role":"assistant","content":"A"}]}`,
 			`generate {"model":"m","messages":[{"role":"system","content":""},{"role":"assistant","content":"A"}],"temperature":2,"topP":0,"maxOutputTokens":1,"stop":["x"],"randomSeed":-9223372036854775808,"reasoningEffort":"low"}`, generated},
-		"a default id":                {abi.OpMemoryDefaultID, `{"service":"com.acme.S","method":"m"}`, `default "com.acme.S" "m"`, `{"memoryId":"r#S.m","key":"k"}`},
-		"messages by memory id":       {abi.OpMemoryMessages, `{"memoryId":"1"}`, `messages {"memoryId":"1"} -1 100`, page},
-		"messages by key":             {abi.OpMemoryMessages, `{"key":"k","after":0,"limit":1000}`, `messages {"key":"k"} 0 1000`, page},
-		"messages behind the last":    {abi.OpMemoryMessages, fmt.Sprintf(`{"key":"k","after":%d,"limit":1}`, int64(math.MaxInt64)), `messages {"key":"k"} 9223372036854775807 1`, page},
-		"an append by memory id":      {abi.OpMemoryAppend, `{"memoryId":"1",` + turn + `}`, `append {"memoryId":"1"} ` + userAndAnswer, `{"memoryId":"1","key":"k"}`},
-		"an append by key":            {abi.OpMemoryAppend, `{"key":"k",` + turn + `}`, `append {"key":"k"} ` + userAndAnswer, `{"memoryId":"1","key":"k"}`},
-		"a deletion by memory id":     {abi.OpMemoryDelete, `{"memoryId":"1"}`, `delete {"memoryId":"1"}`, `{"deleted":true}`},
-		"a deletion by key":           {abi.OpMemoryDelete, `{"key":"k"}`, `delete {"key":"k"}`, `{"deleted":true}`},
+		"a default id":             {abi.OpMemoryDefaultID, `{"service":"com.acme.S","method":"m"}`, `default "com.acme.S" "m"`, `{"memoryId":"r#S.m","key":"k"}`},
+		"messages by memory id":    {abi.OpMemoryMessages, `{"memoryId":"1"}`, `messages {"memoryId":"1"} -1 100`, page},
+		"messages by key":          {abi.OpMemoryMessages, `{"key":"k","after":0,"limit":1000}`, `messages {"key":"k"} 0 1000`, page},
+		"messages behind the last": {abi.OpMemoryMessages, fmt.Sprintf(`{"key":"k","after":%d,"limit":1}`, int64(math.MaxInt64)), `messages {"key":"k"} 9223372036854775807 1`, page},
+		"an append by memory id":   {abi.OpMemoryAppend, `{"memoryId":"1",` + turn + `}`, `append {"memoryId":"1"} ` + userAndAnswer, `{"memoryId":"1","key":"k"}`},
+		"an append by key":         {abi.OpMemoryAppend, `{"key":"k",` + turn + `}`, `append {"key":"k"} ` + userAndAnswer, `{"memoryId":"1","key":"k"}`},
+		"a deletion by memory id":  {abi.OpMemoryDelete, `{"memoryId":"1"}`, `delete {"memoryId":"1"}`, `{"deleted":true}`},
+		"a deletion by key":        {abi.OpMemoryDelete, `{"key":"k"}`, `delete {"key":"k"}`, `{"deleted":true}`},
+		"an append to a full history": {abi.OpMemoryAppend, `{"memoryId":"1","messages":[{"role":"user","content":"U"},{"role":"assistant","content":"","toolCalls":[{"id":"c","name":"t","arguments":{}}]},{"role":"tool","content":"R","toolCallId":"c"},{"role":"assistant","content":""}]}`,
+			`append {"memoryId":"1"} [{"Role":"user","Content":"U","ToolCalls":null,"ToolCallID":""},{"Role":"assistant","Content":"","ToolCalls":[{"id":"c","name":"t","arguments":{}}],"ToolCallID":""},{"Role":"tool","Content":"R","ToolCalls":null,"ToolCallID":"c"},{"Role":"assistant","Content":"","ToolCalls":null,"ToolCallID":""}]`,
+			`{"memoryId":"1","key":"k","trimmed":2}`},
+		"a deletion of one turn":      {abi.OpMemoryDelete, `{"memoryId":"1","turn":1}`, `delete turn {"memoryId":"1"} 1`, `{"deleted":false}`},
+		"a deletion of the last turn": {abi.OpMemoryDelete, fmt.Sprintf(`{"key":"k","turn":%d}`, int64(math.MaxInt64)), `delete turn {"key":"k"} 9223372036854775807`, `{"deleted":false}`},
 		"a list":                      {abi.OpMemoryList, `{}`, `list "" "" 100`, list},
 		"a list with all it can have": {abi.OpMemoryList, `{"prefix":"a","after":"9","limit":2}`, `list "a" "9" 2`, list},
 		"the configuration":           {abi.OpConfigGet, `{}`, ``, `{}`},
@@ -151,6 +160,13 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"neither memory id nor key to delete":     {abi.OpMemoryDelete, `{}`, abi.InvalidParams},
 		"both memory id and key to delete":        {abi.OpMemoryDelete, `{"memoryId":"1","key":"k"}`, abi.InvalidParams},
 		"an empty memory id to delete":            {abi.OpMemoryDelete, `{"memoryId":""}`, abi.InvalidParams},
+		"a turn 0 to delete":                      {abi.OpMemoryDelete, `{"memoryId":"1","turn":0}`, abi.InvalidParams},
+		"a turn below 0 to delete":                {abi.OpMemoryDelete, `{"memoryId":"1","turn":-1}`, abi.InvalidParams},
+		"half a turn to delete":                   {abi.OpMemoryDelete, `{"memoryId":"1","turn":1.5}`, abi.InvalidParams},
+		"a turn beyond all numbers to delete":     {abi.OpMemoryDelete, `{"memoryId":"1","turn":9223372036854775808}`, abi.InvalidParams},
+		"a turn that is null":                     {abi.OpMemoryDelete, `{"memoryId":"1","turn":null}`, abi.BadRequest},
+		"a turn of another type":                  {abi.OpMemoryDelete, `{"memoryId":"1","turn":"1"}`, abi.BadRequest},
+		"a turn of no history":                    {abi.OpMemoryDelete, `{"turn":1}`, abi.InvalidParams},
 		"neither memory id nor key to read":       {abi.OpMemoryMessages, `{"limit":1}`, abi.InvalidParams},
 		"both memory id and key to read":          {abi.OpMemoryMessages, `{"memoryId":"1","key":"k"}`, abi.InvalidParams},
 		"a limit below 1":                         {abi.OpMemoryMessages, `{"memoryId":"1","limit":-1}`, abi.InvalidParams},
@@ -328,6 +344,8 @@ func FuzzDo(f *testing.F) {
 		f.Add(string(op), []byte([]string{`{}`, `{"key":"k","limit":1}`, `{"messages":[{"role":"user","content":"\u0000"}]}`}[i%3]))
 	}
 	f.Add("memory.append", []byte(`{"memoryId":"1",`+turn+`}`))
+	f.Add("memory.delete", []byte(`{"memoryId":"1","turn":1}`))
+	f.Add("memory.delete", []byte(`{"key":"k","turn":null}`))
 	f.Add("\xff", []byte("\xff"))
 	f.Fuzz(func(t *testing.T, op string, request []byte) {
 		for _, failure := range []error{nil, errors.New("SECRET")} {

@@ -2,7 +2,9 @@ package imports
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/carrelhost/carrel"
@@ -22,6 +24,12 @@ func (m Memory) check() error {
 		return carrel.Fail("imports.memory", abi.InvalidParams, "give exactly one of memoryId and key")
 	}
 	return nil
+}
+
+// Appended is what an append came to.
+type Appended struct {
+	Memory
+	Trimmed int64 `json:"trimmed,omitempty"` // messages deleted because the history is at its limit
 }
 
 // Message is a stored message.
@@ -141,14 +149,26 @@ func (h *Host) append(ctx context.Context, request []byte) (any, error) {
 }
 
 func (h *Host) delete(ctx context.Context, request []byte) (any, error) {
-	in, err := decode[Memory](request)
+	in, err := decode[struct {
+		Memory
+		Turn json.Number `json:"turn"` // "" = the whole history; null is refused, it is no way to say that
+	}](request)
 	if err != nil {
 		return nil, err
 	}
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	deleted, err := h.in.Delete(ctx, in)
+	var deleted bool
+	if in.Turn == "" {
+		deleted, err = h.in.Delete(ctx, in.Memory)
+	} else {
+		turn, bad := strconv.ParseInt(in.Turn.String(), 10, 64)
+		if bad != nil || turn < 1 {
+			return nil, carrel.Fail("imports.memory", abi.InvalidParams, "turn is a turn's number: 1 or more; leave it out to delete the history")
+		}
+		deleted, err = h.in.DeleteTurn(ctx, in.Memory, turn)
+	}
 	return struct {
 		Deleted bool `json:"deleted"`
 	}{deleted}, err

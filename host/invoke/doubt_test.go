@@ -8,7 +8,6 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/store"
-	"github.com/carrelhost/carrel/store/memstore"
 )
 
 // A turn that is stored must not be denied: its client would make it again.
@@ -40,47 +39,40 @@ func TestACommitThatWasNotAnsweredSaysSo(t *testing.T) {
 	}
 }
 
-// blind is a store that reads no history by its handle once told so.
-type blind struct {
-	store.Store
-	on bool
-}
-
-func (b *blind) History(ctx context.Context, t carrel.TenantID, h carrel.Handle, by *store.Toucher, c store.Cutoff) (store.History, error) {
-	if b.on {
-		return store.History{}, errors.New("the disk is gone")
-	}
-	return b.Store.History(ctx, t, h, by, c)
-}
-
-func (b *blind) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
-	done, err := b.Store.Commit(ctx, c)
-	b.on = true
-	return done, err
-}
-
-func TestAnImportThatCannotBeReadBackIsNotDenied(t *testing.T) {
-	st := &blind{Store: memstore.New(memstore.Config{})}
-	r := newTrial(t, st)
-	if _, err := r.catalog.Activate(t.Context(), acme, "w", carrel.VersionRef{N: 1}); err != nil {
-		t.Fatal(err)
-	}
-	in := r.imported("1", "U1 A1", "U2 A2")
-	in.System = "You were"
-	got, err := r.Import(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st.on = false
-	want, err := st.History(t.Context(), acme, r.scopes.Handle(explicit("1")), nil, store.Cutoff{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.CreatedAt.IsZero() || got.LastUsedAt.IsZero() {
-		t.Errorf("it has no times: %+v", got)
-	}
-	got.CreatedAt, got.LastUsedAt = want.CreatedAt, want.LastUsedAt
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+// What ends between the commit and the answer was imported all the same, and
+// what another call began meanwhile under the same id is not it.
+func TestAnImportThatEndedMeanwhileIsNotDenied(t *testing.T) {
+	for name, again := range map[string]bool{"it was deleted": false, "it was deleted, and begun again": true} {
+		t.Run(name, func(t *testing.T) {
+			e := newWindowEnv(t, nil)
+			k := explicit("1")
+			var want store.History
+			e.disk.committed = func(ctx context.Context) error {
+				e.disk.committed = nil
+				var err error
+				if want, err = e.disk.History(ctx, acme, e.scopes.Handle(k), nil, store.Cutoff{}); err != nil {
+					return err
+				}
+				if _, err = e.disk.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: longAgo}); err != nil || !again {
+					return err
+				}
+				app, err := e.catalog.Plugin(ctx, acme, "w")
+				if err != nil {
+					return err
+				}
+				_, err = e.disk.Touch(ctx, store.Touch{
+					Scope: store.ScopeInstance{ID: app.Scope, Tenant: acme, Scope: carrel.ScopeApplication, Plugin: "w"},
+					Key:   k, Handle: e.scopes.Handle(k), Plugin: "w", At: longAgo,
+				})
+				return err
+			}
+			in := e.imported("1", "U1 A1", "U2 A2")
+			in.System = "You were"
+			got := e.doImport(in)
+			want.CreatedAt, want.LastUsedAt = got.CreatedAt, got.LastUsedAt
+			if got != want || got.Messages != 5 {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/imports"
+	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -138,6 +139,63 @@ func TestADeletionByAGuest(t *testing.T) {
 	e.wantStored()
 }
 
+// One turn goes, and the rest stays as it is: its seqs, its turns' numbers and
+// what it lives as long as.
+func TestADeletionOfOneTurnByAGuest(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	w := &witness{seen: map[carrel.Handle]carrel.RequestID{}}
+	e.scopes.Watch(w)
+	k, none := key(carrel.KindExplicit, "1"), key(carrel.KindExplicit, "none")
+	e.perform(e.call("g/App.run"), e.appends(k, "U1", "A1"), e.appends(k, "U2", "A2"), e.appends(k, "U3", "A3"))
+	w.touched(e.scopes.Handle(k))
+	before, err := e.disk.History(t.Context(), acme, e.scopes.Handle(k), nil, store.Cutoff{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byKey := step{abi.OpMemoryDelete, `{"key":` + text(e.scopes.Handle(k).String()) + `,"turn":3}`}
+	got, o := e.perform(e.call("g/Req.run"), e.deletesTurn(k, 2), e.deletesTurn(k, 2), byKey, e.deletesTurn(k, 9), e.deletesTurn(none, 1), e.deletesTurn(k, 0))
+	for i, want := range []string{`{"deleted":true}`, `{"deleted":false}`, `{"deleted":true}`, `{"deleted":false}`, `{"deleted":false}`} {
+		if got[i] != (line{0, want}) {
+			t.Errorf("deletion %d is answered %+v, want %s", i, got[i], want)
+		}
+	}
+	wantRefused(t, got[5], abi.EINVAL, abi.InvalidParams, "1 or more")
+	if len(o.Evicted) != 0 || w.cuts() != 2 || w.touched(before.Handle) {
+		t.Errorf("evicted %+v, cut %d times", o.Evicted, w.cuts())
+	}
+	after, err := e.disk.History(t.Context(), acme, before.Handle, nil, store.Cutoff{})
+	before.Messages, before.Bytes = 2, int64(len("U1A1"))
+	if err != nil || after != before {
+		t.Errorf("the history is %+v, want %+v, %v", after, before, err)
+	}
+	e.wantStored("1", "user:U1 assistant:A1")
+	got, _ = e.perform(e.call("g/App.run"), e.deletesTurn(k, 1), e.appends(k, "U4", "A4"), e.reads(k, ""))
+	if all := wantDone[messages](t, got); all.String() != "7/4 user:U4 8/4 assistant:A4 false" {
+		t.Errorf("it goes on as %s", all)
+	}
+	e.wantStored("1", "user:U4 assistant:A4")
+}
+
+// A plugin cannot reach into another one's histories, but all that share a
+// namespace may delete what is in it.
+func TestWhoseTurnAGuestDeletes(t *testing.T) {
+	e := newSharedEnv(t)
+	e.run(e.call("h/App.chat", "id", "1", "msg", "U1"), "A1")
+	e.run(e.call("h/App.chat", "id", "1", "msg", "U2"), "A2")
+	e.run(e.call("ungranted/App.chat", "id", "1", "msg", "U"), "A")
+	shared := carrel.MemoryKey{Tenant: acme, Namespace: memory.Shared(pool), Kind: carrel.KindExplicit, ID: "1"}
+	got, _ := e.perform(e.call("ungranted/Req.run"), e.deletesTurn(shared, 1), step{abi.OpMemoryDelete, `{"memoryId":"1","turn":2}`})
+	wantRefused(t, got[0], abi.ENOENT, abi.NotFound, "no such thing")
+	if got[1] != (line{0, `{"deleted":false}`}) {
+		t.Errorf("of its own history, which has one turn: %+v", got[1])
+	}
+	got, o := e.perform(e.call("g/Req.run"), step{abi.OpMemoryDelete, `{"memoryId":"1","turn":1}`}, e.reads(shared, ""))
+	if all := wantDone[messages](t, got); got[0].body != `{"deleted":true}` || all.String() != "3/2 user:U2 4/2 assistant:A2 false" || len(o.Evicted) != 0 {
+		t.Errorf("got %+v, evicted %+v", got, o.Evicted)
+	}
+	e.wantSent(e.call("h/App.chat", "id", "1", "msg", "U3"), "A3", "user:U2 assistant:A2 user:U3")
+}
+
 // Append and delete wait for the turn that runs; a guest that holds nothing
 // waits for anybody.
 func TestAppendsAndDeletionsWaitForTheTurn(t *testing.T) {
@@ -145,8 +203,9 @@ func TestAppendsAndDeletionsWaitForTheTurn(t *testing.T) {
 		do    func(e *env, k carrel.MemoryKey) step
 		after []string
 	}{
-		"an append":  {func(e *env, k carrel.MemoryKey) step { return e.appends(k, "U2", "A2") }, []string{"1", "user:U1 assistant:A1 user:U2 assistant:A2"}},
-		"a deletion": {func(e *env, k carrel.MemoryKey) step { return e.deletes(k) }, nil},
+		"an append":              {func(e *env, k carrel.MemoryKey) step { return e.appends(k, "U2", "A2") }, []string{"1", "user:U1 assistant:A1 user:U2 assistant:A2"}},
+		"a deletion":             {func(e *env, k carrel.MemoryKey) step { return e.deletes(k) }, nil},
+		"a deletion of the turn": {func(e *env, k carrel.MemoryKey) step { return e.deletesTurn(k, 1) }, []string{"1", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

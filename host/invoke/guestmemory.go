@@ -133,38 +133,41 @@ func messageOf(m store.StoredMessage) imports.Message {
 // Append implements imports.Invoker: it takes the turn's lock, and touches for
 // the scope of the service that the guest runs in. In a shared namespace the
 // turn is marked, so that the other plugins can tell it from a model's.
-func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Message) (imports.Memory, error) {
+func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Message) (imports.Appended, error) {
 	k, err := g.key(ctx, to)
 	if err != nil {
-		return imports.Memory{}, err
+		return imports.Appended{}, err
 	}
 	if g.f.method.Scope == carrel.ScopeApplication && !g.f.running.Manifest.AllowDefaultIDLeak &&
 		(k.Kind == carrel.KindRequest || k.Kind == carrel.KindSession) {
-		return imports.Memory{}, carrel.Fail("invoke.guest", abi.DefaultIDLeak, fmt.Sprintf(
+		return imports.Appended{}, carrel.Fail("invoke.guest", abi.DefaultIDLeak, fmt.Sprintf(
 			"the memory id is the %s's, and the service %s is application-scoped: what it appends there would outlive the id and never end. "+
 				`Append from a service of a shorter scope, or accept the leak with "allowDefaultIdLeak": true in the manifest`,
 			k.Kind, g.f.address.Service))
 	}
 	release, err := g.v.turns.acquire(ctx, k, g.f, false, nil)
 	if err != nil {
-		return imports.Memory{}, err
+		return imports.Appended{}, err
 	}
 	defer release()
 	if err := g.f.tree.scope.Touch(ctx, g.f.use(k)); err != nil {
-		return imports.Memory{}, fmt.Errorf("touch: %w", err)
+		return imports.Appended{}, fmt.Errorf("touch: %w", err)
 	}
 	view, err := g.v.cfg.Histories.View(ctx, k, store.ViewLimit{Messages: 0})
 	if err != nil {
-		return imports.Memory{}, fmt.Errorf("read history: %w", err)
+		return imports.Appended{}, fmt.Errorf("read history: %w", err)
 	}
 	added := store.NewTurn{Messages: turn}
 	if k.Namespace != carrel.Namespace(g.f.address.Plugin) {
 		added.Origin = carrel.OriginPlugin
 	}
-	if _, err := g.v.commit(ctx, g.f, k, store.Commit{Generation: view.Generation, Turns: []store.NewTurn{added}}); err != nil {
-		return imports.Memory{}, err
+	done, err := g.v.commit(ctx, g.f, k, store.Commit{Generation: view.Generation, Turns: []store.NewTurn{added}})
+	if err != nil {
+		return imports.Appended{}, err
 	}
-	return imports.Memory{MemoryID: string(k.ID), Key: g.remember(k).String()}, nil
+	return imports.Appended{
+		Memory: imports.Memory{MemoryID: string(k.ID), Key: g.remember(k).String()}, Trimmed: done.Trimmed,
+	}, nil
 }
 
 // Delete implements imports.Invoker: it takes the turn's lock, so that a guest
@@ -180,6 +183,32 @@ func (g *guest) Delete(ctx context.Context, m imports.Memory) (bool, error) {
 	}
 	defer release()
 	_, err = g.v.cfg.Scopes.Delete(ctx, k)
+	if carrel.CodeOf(err) == abi.NotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// DeleteTurn implements imports.Invoker: it takes the turn's lock as Delete
+// does. It touches nothing.
+func (g *guest) DeleteTurn(ctx context.Context, m imports.Memory, turn int64) (bool, error) {
+	k, err := g.key(ctx, m)
+	if err != nil {
+		return false, err
+	}
+	release, err := g.v.turns.acquire(ctx, k, g.f, false, nil)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	view, err := g.v.cfg.Histories.View(ctx, k, store.ViewLimit{Messages: 0})
+	if err != nil {
+		return false, fmt.Errorf("read history: %w", err)
+	}
+	if view.Generation == 0 {
+		return false, nil
+	}
+	err = g.v.cfg.Scopes.DeleteTurn(ctx, store.History{Key: k, Handle: g.v.cfg.Scopes.Handle(k), Generation: view.Generation}, turn)
 	if carrel.CodeOf(err) == abi.NotFound {
 		return false, nil
 	}

@@ -39,6 +39,10 @@ func (e *env) deletes(k carrel.MemoryKey) step {
 	return step{abi.OpMemoryDelete, `{` + e.named(k) + `}`}
 }
 
+func (e *env) deletesTurn(k carrel.MemoryKey, turn int64) step {
+	return step{abi.OpMemoryDelete, fmt.Sprintf(`{%s,"turn":%d}`, e.named(k), turn)}
+}
+
 // messages is the result of memory.messages.
 type messages struct {
 	Messages []imports.Message
@@ -307,8 +311,26 @@ func TestPagesOfLargeMessages(t *testing.T) {
 
 // witness records which histories requests use or read.
 type witness struct {
-	mu   sync.Mutex // guards seen
+	mu   sync.Mutex // guards what follows
 	seen map[carrel.Handle]carrel.RequestID
+	cut  int
+}
+
+// touched reports whether a request used or read a history since it was asked
+// last.
+func (w *witness) touched(h carrel.Handle) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.seen[h]
+	delete(w.seen, h)
+	return ok
+}
+
+// cuts returns how often a turn was deleted.
+func (w *witness) cuts() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
 }
 
 func (w *witness) Touching(r carrel.RequestID, h carrel.Handle) {
@@ -317,8 +339,13 @@ func (w *witness) Touching(r carrel.RequestID, h carrel.Handle) {
 	w.seen[h] = r
 }
 
+func (w *witness) Cut(carrel.Handle) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut++
+}
+
 func (*witness) Evicted(carrel.ScopeID, []carrel.Eviction) {}
-func (*witness) Cut(carrel.Handle)                         {}
 func (*witness) Lost()                                     {}
 func (*witness) Erased(carrel.TenantID, carrel.Subject)    {}
 

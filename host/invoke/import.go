@@ -6,23 +6,26 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/memory"
+	"github.com/carrelhost/carrel/host/prompt"
 	"github.com/carrelhost/carrel/store"
 )
 
-// maxImportedSystem bounds the system message of an imported history.
-const maxImportedSystem = abi.MaxTemplateBytes
+// maxImportedSystem bounds the system message of an imported history, as a
+// call bounds it.
+const maxImportedSystem = prompt.MaxRenderedBytes
 
 // maxImportFaults bounds the faults that one import is told.
 const maxImportFaults = 16
 
 // Import is a history to be made by hand.
 type Import struct {
-	Request carrel.RequestID // of the call that imports
-	Caller  carrel.Caller
+	Request carrel.RequestID  // of the call that imports
+	Caller  carrel.Caller     // an owner of the tenant
 	Plugin  carrel.PluginName // must be active: its application scope holds the history
 	Kind    carrel.KeyKind    // explicit, or plugin
 	Owner   carrel.Owner      // of a header provider's id; "" = the caller's own
@@ -36,9 +39,11 @@ type Import struct {
 // touched only is filled. An explicit id is one of the shared namespace if the
 // plugin is granted that.
 //
-// Errors: forbidden if the caller's role may not invoke, or for a key of the
-// plugin's own provider that is not the caller's own, unless the caller is an
-// owner; invalid_params for turns that are not whole, with pointers such as
+// It puts words into an assistant's mouth that others will read, so whoever
+// calls it lets the tenant's owners pass and nobody else; it does not look at
+// the role again.
+//
+// Errors: invalid_params for turns that are not whole, with pointers such as
 // /turns/0/messages/1, for other kinds of keys, and for a key that the plugin's
 // provider, in the active version, can never yield; invalid_memory_id;
 // limit_exceeded (messagesPerHistory, turnMessages, systemMessageBytes);
@@ -97,7 +102,16 @@ func (v *Invoker) doImport(ctx context.Context, in Import) (store.History, error
 		return store.History{}, carrel.Fail("invoke.Import", abi.HistoryConflict,
 			"this memory id has a history with messages already; delete that first, or import under another memory id")
 	}
-	if view.Generation > 0 { // a commit touches only what it begins
+	began := v.cfg.Now()
+	if view.Generation > 0 {
+		before, err := v.cfg.Histories.History(ctx, k.Tenant, v.cfg.Scopes.Handle(k), nil, store.Cutoff{})
+		switch {
+		case err == nil:
+			began = before.CreatedAt
+		case carrel.CodeOf(err) != abi.NotFound: // if it has just ended, the commit will say so
+			return store.History{}, fmt.Errorf("read history: %w", err)
+		}
+		// A commit touches only what it begins.
 		if err := f.tree.scope.Touch(ctx, f.use(k)); err != nil {
 			return store.History{}, fmt.Errorf("touch: %w", err)
 		}
@@ -113,20 +127,17 @@ func (v *Invoker) doImport(ctx context.Context, in Import) (store.History, error
 	if err != nil {
 		return store.History{}, err
 	}
-	if h, err := v.cfg.Histories.History(ctx, k.Tenant, v.cfg.Scopes.Handle(k), nil, store.Cutoff{}); err == nil {
-		return h, nil
-	}
-	// It is stored, which a failure to read it must not deny.
-	return v.imported(in, k, done), nil
+	return v.imported(in, k, done, began), nil
 }
 
-// imported describes a history that was just imported and could not be read
-// back. Its times are about right.
-func (v *Invoker) imported(in Import, k carrel.MemoryKey, done store.Committed) store.History {
-	now := v.cfg.Now()
+// imported describes a history that was just imported, from what was stored:
+// it may have ended before it could be read, and was imported all the same.
+// The time of its last use is about right, and that of its beginning if the
+// import began it.
+func (v *Invoker) imported(in Import, k carrel.MemoryKey, done store.Committed, began time.Time) store.History {
 	h := store.History{
 		Key: k, Handle: v.cfg.Scopes.Handle(k), Plugin: in.Plugin, Generation: done.Generation, LastTurn: done.LastTurn,
-		CreatedAt: now, LastUsedAt: now, Application: true,
+		CreatedAt: began, LastUsedAt: v.cfg.Now(), Application: true,
 	}
 	if in.System != "" {
 		h.Messages, h.Bytes = 1, int64(len(in.System))
@@ -143,9 +154,6 @@ func (v *Invoker) imported(in Import, k carrel.MemoryKey, done store.Committed) 
 // check refuses what is not to be imported before anything is looked up.
 func (in Import) check(l Limits) error {
 	const op = "invoke.Import"
-	if !in.Caller.MayInvoke() {
-		return carrel.Fail(op, abi.Forbidden, "this API key's role may not import chat histories; use one of role caller or owner")
-	}
 	if err := in.checkKey(); err != nil {
 		return err
 	}
@@ -201,8 +209,11 @@ func (in Import) checkKey() error {
 	case in.Kind != carrel.KindPlugin:
 		return bad(fmt.Sprintf("a history of the kind %.32q ends with its request or session and cannot be imported; "+
 			"import it as %q", string(in.Kind), carrel.KindExplicit))
-	case in.Owner != "" && !isOwner(in.Owner):
-		return bad("an owner is as an export names it: subject: and a subject, or key: and an API key's id")
+	}
+	if in.Owner != "" {
+		if _, err := memory.ParseOwner(string(in.Owner)); err != nil {
+			return err
+		}
 	}
 	provided, method := in.provided()
 	if _, err := carrel.ParseAddress(string(in.Plugin) + "/" + method); err != nil {
@@ -220,9 +231,7 @@ func (in Import) provided() (id, method string) {
 }
 
 // key returns the key of the history in the plugin's own namespace, by the
-// plugin's provider. It lets callers name what they could also reach by
-// calling: any explicit id, but of the provider's only those that it yields
-// for them. What an export yields nobody can tell but the plugin.
+// plugin's provider.
 func (in Import) key(p *abi.DefaultMemoryID) (carrel.MemoryKey, error) {
 	const op = "invoke.Import"
 	k := carrel.MemoryKey{
@@ -231,7 +240,6 @@ func (in Import) key(p *abi.DefaultMemoryID) (carrel.MemoryKey, error) {
 	if in.Kind == carrel.KindExplicit {
 		return k, nil
 	}
-	own := false
 	switch {
 	case p == nil:
 		return k, carrel.Fail(op, abi.InvalidParams, fmt.Sprintf(
@@ -240,23 +248,8 @@ func (in Import) key(p *abi.DefaultMemoryID) (carrel.MemoryKey, error) {
 		if k.Owner == "" {
 			k.Owner = memory.OwnerOf(in.Caller)
 		}
-		own = k.Owner == memory.OwnerOf(in.Caller)
 	case k.Owner != "":
 		return k, carrel.Fail(op, abi.InvalidParams, "only ids of a header provider have an owner, and the plugin's provider is none")
-	case p.From == abi.FromSubject:
-		id, _ := in.provided()
-		own = id == string(in.Caller.Subject)
-	}
-	if !own && in.Caller.Role != carrel.RoleOwner {
-		return k, carrel.Fail(op, abi.Forbidden,
-			"this memory id comes from the plugin's own provider and is not this caller's; an API key of role owner may import it")
 	}
 	return k, nil
-}
-
-// isOwner reports whether a header provider's ids can have this owner.
-func isOwner(o carrel.Owner) bool {
-	kind, whose, _ := strings.Cut(string(o), ":")
-	_, err := carrel.ParseSubject(whose) // an API key's id is no longer than that
-	return err == nil && (kind == "subject" || kind == "key")
 }

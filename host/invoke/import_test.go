@@ -50,6 +50,14 @@ func TestAnImportIsAHistoryLikeOthers(t *testing.T) {
 	in.Caller.Subject = "ann"
 	in.Turns[0].At = longAgo
 	h := e.doImport(in)
+	want, err := e.disk.History(t.Context(), acme, e.scopes.Handle(explicit("1")), nil, store.Cutoff{})
+	if err != nil || h.CreatedAt.IsZero() || h.LastUsedAt.IsZero() {
+		t.Errorf("it is %+v, %v", h, err)
+	}
+	want.CreatedAt, want.LastUsedAt = h.CreatedAt, h.LastUsedAt
+	if h != want {
+		t.Errorf("it is %+v, and answered as %+v", want, h)
+	}
 	if h.Key != explicit("1") || h.Plugin != "w" || h.Messages != 5 || h.LastTurn != 2 || !h.Application {
 		t.Errorf("it is %+v", h)
 	}
@@ -90,7 +98,13 @@ func TestWhatAnImportFinds(t *testing.T) {
 	_, err := e.Import(t.Context(), e.imported("1", "U A"))
 	wantError(t, err, abi.HistoryConflict, "")
 	e.wantStored("1", "user:U1 assistant:A1", "2", "")
-	e.doImport(e.imported("2", "U2 A2")) // it was only touched
+	began, err := e.disk.History(t.Context(), acme, e.scopes.Handle(explicit("2")), nil, store.Cutoff{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := e.doImport(e.imported("2", "U2 A2")); !h.CreatedAt.Equal(began.CreatedAt) || h.Generation != began.Generation || h.Messages != 2 {
+		t.Errorf("what was only touched before, %+v, is answered as %+v", began, h)
+	}
 	e.wantStored("1", "user:U1 assistant:A1", "2", "user:U2 assistant:A2")
 	system := e.imported("3")
 	system.System = "S"
@@ -122,15 +136,14 @@ func TestAnImportWaitsForTheTurn(t *testing.T) {
 }
 
 func TestImportsThatAreRefused(t *testing.T) {
-	own := func(id carrel.MemoryID, owner carrel.Owner, role carrel.KeyRole) func(*invoke.Import) {
-		return func(in *invoke.Import) { in.Kind, in.ID, in.Owner, in.Caller.Role = carrel.KindPlugin, id, owner, role }
+	own := func(id carrel.MemoryID, owner carrel.Owner) func(*invoke.Import) {
+		return func(in *invoke.Import) { in.Kind, in.ID, in.Owner = carrel.KindPlugin, id, owner }
 	}
 	for name, tc := range map[string]struct {
 		change func(*invoke.Import)
 		code   abi.Code
 		limit  string
 	}{
-		"a viewer may not":                     {func(in *invoke.Import) { in.Caller.Role = carrel.RoleViewer }, abi.Forbidden, ""},
 		"a plugin that is not active":          {func(in *invoke.Import) { in.Plugin = "q" }, abi.NotFound, ""},
 		"a plugin of another tenant":           {func(in *invoke.Import) { in.Caller.Tenant = "nobody" }, abi.NotFound, ""},
 		"an id that is none":                   {func(in *invoke.Import) { in.ID = "a\nb" }, abi.InvalidMemoryID, ""},
@@ -139,13 +152,13 @@ func TestImportsThatAreRefused(t *testing.T) {
 		"the kind of a session":                {func(in *invoke.Import) { in.Kind = carrel.KindSession }, abi.InvalidParams, ""},
 		"a kind that nobody knows":             {func(in *invoke.Import) { in.Kind = "" }, abi.InvalidParams, ""},
 		"an explicit id with an owner":         {func(in *invoke.Import) { in.Owner = "subject:ann" }, abi.InvalidParams, ""},
-		"a key of a plugin without a provider": {own("c#App.chat", "", carrel.RoleOwner), abi.InvalidParams, ""},
-		"an owner that is none":                {own("c#App.chat", "bob", carrel.RoleOwner), abi.InvalidParams, ""},
-		"an owner without a name":              {own("c#App.chat", "key:", carrel.RoleOwner), abi.InvalidParams, ""},
-		"a provider's id without its method":   {own("c", "", carrel.RoleOwner), abi.InvalidMemoryID, ""},
-		"a provider's id of no method":         {own("c#App", "", carrel.RoleOwner), abi.InvalidMemoryID, ""},
-		"a provider's id that is too long":     {own(carrel.MemoryID(strings.Repeat("x", 129)+"#App.chat"), "", carrel.RoleOwner), abi.InvalidMemoryID, ""},
-		"a system message that is too long":    {func(in *invoke.Import) { in.System = strings.Repeat("s", 64<<10+1) }, abi.LimitExceeded, "systemMessageBytes"},
+		"a key of a plugin without a provider": {own("c#App.chat", ""), abi.InvalidParams, ""},
+		"an owner that is none":                {own("c#App.chat", "bob"), abi.InvalidParams, ""},
+		"an owner without a name":              {own("c#App.chat", "key:"), abi.InvalidParams, ""},
+		"a provider's id without its method":   {own("c", ""), abi.InvalidMemoryID, ""},
+		"a provider's id of no method":         {own("c#App", ""), abi.InvalidMemoryID, ""},
+		"a provider's id that is too long":     {own(carrel.MemoryID(strings.Repeat("x", 129)+"#App.chat"), ""), abi.InvalidMemoryID, ""},
+		"a system message that is too long":    {func(in *invoke.Import) { in.System = strings.Repeat("s", 1<<20+1) }, abi.LimitExceeded, "systemMessageBytes"},
 		"more messages than a history keeps":   {func(in *invoke.Import) { in.System = "S" }, abi.LimitExceeded, "messagesPerHistory"},
 		"a turn of very many messages": {func(in *invoke.Import) {
 			in.Turns = []store.NewTurn{{Messages: make([]carrel.Message, 257)}}
@@ -195,35 +208,29 @@ func TestTurnsThatCannotBeImported(t *testing.T) {
 	e.wantStored()
 }
 
-// Ids of the plugin's own provider are those that calls find again, and a
-// caller names its own only.
+// Ids of the plugin's own provider are those that calls find again.
 func TestTheImportOfAProvidersID(t *testing.T) {
-	const caller, owner = carrel.RoleCaller, carrel.RoleOwner
 	for name, tc := range map[string]struct {
 		provider string // the plugin's
 		id       carrel.MemoryID
 		owner    carrel.Owner
 		subject  carrel.Subject // of who imports
-		role     carrel.KeyRole
 		code     abi.Code       // OK: it is found
 		finds    carrel.Subject // of who finds it
 	}{
-		"a header's, which is the caller's own": {`"from":"header:X-Conversation"`, "mine#Req.chat", "", "ann", caller, abi.OK, "ann"},
-		"a header's of a key without a subject": {`"from":"header:X-Conversation"`, "mine#Req.chat", "key:key_1", "", caller, abi.OK, ""},
-		"a header's of another subject":         {`"from":"header:X-Conversation"`, "mine#Req.chat", "subject:bob", "ann", caller, abi.Forbidden, ""},
-		"a header's of another, by an owner":    {`"from":"header:X-Conversation"`, "mine#Req.chat", "subject:bob", "ann", owner, abi.OK, "bob"},
-		"a subject's own":                       {`"from":"subject"`, "ann#Req.chat", "", "ann", caller, abi.OK, "ann"},
-		"another subject's":                     {`"from":"subject"`, "bob#Req.chat", "", "ann", caller, abi.Forbidden, ""},
-		"another subject's, by an owner":        {`"from":"subject"`, "bob#Req.chat", "", "ann", owner, abi.OK, "bob"},
-		"a subject's with an owner":             {`"from":"subject"`, "ann#Req.chat", "subject:ann", "ann", owner, abi.InvalidParams, ""},
-		"an export's, which nobody can tell":    {`"export":"id_some"`, "mine#Req.chat", "", "ann", caller, abi.Forbidden, ""},
-		"an export's, by an owner":              {`"export":"id_some"`, "mine#Req.chat", "", "ann", owner, abi.OK, "bob"},
+		"a header's, which is the importer's own": {`"from":"header:X-Conversation"`, "mine#Req.chat", "", "ann", abi.OK, "ann"},
+		"a header's of a key without a subject":   {`"from":"header:X-Conversation"`, "mine#Req.chat", "key:key_1", "", abi.OK, ""},
+		"a header's of another subject":           {`"from":"header:X-Conversation"`, "mine#Req.chat", "subject:bob", "ann", abi.OK, "bob"},
+		"a subject's own":                         {`"from":"subject"`, "ann#Req.chat", "", "ann", abi.OK, "ann"},
+		"another subject's":                       {`"from":"subject"`, "bob#Req.chat", "", "ann", abi.OK, "bob"},
+		"a subject's with an owner":               {`"from":"subject"`, "ann#Req.chat", "subject:ann", "ann", abi.InvalidParams, ""},
+		"an export's":                             {`"export":"id_some"`, "mine#Req.chat", "", "ann", abi.OK, "bob"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, nil)
 			e.upload(acme, guestModule(guestManifest("g", `,"defaultMemoryId":{`+tc.provider+`}`)))
 			in := e.imported(tc.id, "U1 A1")
-			in.Plugin, in.Kind, in.Owner, in.Caller.Subject, in.Caller.Role = "g", carrel.KindPlugin, tc.owner, tc.subject, tc.role
+			in.Plugin, in.Kind, in.Owner, in.Caller.Subject = "g", carrel.KindPlugin, tc.owner, tc.subject
 			_, err := e.Import(t.Context(), in)
 			if tc.code != abi.OK {
 				wantError(t, err, tc.code, "")
@@ -263,8 +270,8 @@ func TestAHostThatDrainsImportsNothing(t *testing.T) {
 	e.wantStored()
 }
 
-// Whatever a caller says of the key, it names a history of the plugin's own
-// namespace that it could reach by a call.
+// Whatever an import says of the key, it names a history of the tenant's, in
+// the plugin's own namespace, that somebody could reach by a call.
 func FuzzTheKeyOfAnImport(f *testing.F) {
 	f.Add("explicit", "", "1")
 	f.Add("plugin", "", "c1#App.chat")
@@ -288,6 +295,9 @@ func FuzzTheKeyOfAnImport(f *testing.F) {
 		want := carrel.MemoryKey{Tenant: acme, Namespace: "conv", Kind: carrel.KindExplicit, ID: in.ID}
 		if h.Key.Kind != carrel.KindExplicit {
 			want.Kind, want.Owner = carrel.KindPlugin, "key:key_1"
+			if owner != "" {
+				want.Owner = in.Owner
+			}
 		}
 		if h.Key != want {
 			t.Errorf("%q %q %q became %+v", kind, owner, id, h.Key)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/imports"
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/plugins"
 )
@@ -196,6 +197,11 @@ func TestAHistoryThatIsFullLosesItsOldestTurns(t *testing.T) {
 func TestAppendsFillAHistoryToo(t *testing.T) {
 	e := newGuestEnv(t, func(c *invoke.Config) { c.Limits.MessagesPerHistory = 4 })
 	k := key(carrel.KindExplicit, "1")
-	e.perform(e.call("g/App.run"), e.appends(k, "U1", "A1"), e.appends(k, "U2", "A2"), e.appends(k, "U3", "A3"))
+	got, _ := e.perform(e.call("g/App.run"), e.appends(k, "U1", "A1"), e.appends(k, "U2", "A2"), e.appends(k, "U3", "A3"))
 	e.wantStored("1", "user:U2 assistant:A2 user:U3 assistant:A3")
+	for i, trimmed := range []int64{0, 0, 2} {
+		if a := wantDone[imports.Appended](t, got[i:i+1]); a.Trimmed != trimmed || a.MemoryID != "1" || strings.Contains(got[i].body, "trimmed") != (trimmed > 0) {
+			t.Errorf("append %d is answered %s", i+1, got[i].body)
+		}
+	}
 }

@@ -202,9 +202,30 @@ func yielded(a Ambient, p *abi.DefaultMemoryID) (value string, owner carrel.Owne
 // key.
 func OwnerOf(c carrel.Caller) carrel.Owner {
 	if c.Subject != "" {
-		return carrel.Owner("subject:" + string(c.Subject))
+		return carrel.Owner(ownerSubject + string(c.Subject))
 	}
-	return carrel.Owner("key:" + string(c.Key))
+	return carrel.Owner(ownerKey + string(c.Key))
+}
+
+// How an owner says what it is an id of.
+const (
+	ownerSubject = "subject:"
+	ownerKey     = "key:"
+)
+
+// ParseOwner judges an owner as OwnerOf names it and as an export has it.
+// Error: invalid_params.
+func ParseOwner(s string) (carrel.Owner, error) {
+	id, ok := strings.CutPrefix(s, ownerSubject)
+	if !ok {
+		id, ok = strings.CutPrefix(s, ownerKey)
+	}
+	// An API key's id is no longer than a subject.
+	if _, err := carrel.ParseSubject(id); err != nil || !ok {
+		return "", carrel.Fail("memory.ParseOwner", abi.InvalidParams,
+			"an owner is as an export names it: `"+ownerSubject+"` and a subject, or `"+ownerKey+"` and an API key's id")
+	}
+	return carrel.Owner(s), nil
 }
 
 func messageOf(err error) string {

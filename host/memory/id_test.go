@@ -278,6 +278,61 @@ func wantFault(t *testing.T, err error, code abi.Code, pointer, message string) 
 	}
 }
 
+func TestOwners(t *testing.T) {
+	for name, tc := range map[string]struct {
+		owner string
+		ok    bool
+	}{
+		"a subject":                         {"subject:ann", true},
+		"a key":                             {"key:key_1", true},
+		"a subject spelled like a key":      {"subject:key:key_1", true},
+		"a subject with spaces and accents": {"subject:Ann É", true},
+		"a subject of the longest":          {"subject:" + strings.Repeat("x", carrel.MaxSubjectBytes), true},
+		"a subject that is too long":        {"subject:" + strings.Repeat("x", carrel.MaxSubjectBytes+1), false},
+		"nothing":                           {"", false},
+		"a name without its kind":           {"ann", false},
+		"a kind that nobody knows":          {"role:owner", false},
+		"a kind in capitals":                {"Subject:ann", false},
+		"a subject without a name":          {"subject:", false},
+		"a key without a name":              {"key:", false},
+		"a kind without its colon":          {"subject", false},
+		"a control character":               {"subject:a\nb", false},
+		"bytes that are no text":            {"key:\xff", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := memory.ParseOwner(tc.owner)
+			if !tc.ok {
+				wantFault(t, err, abi.InvalidParams, "", "as an export names it")
+				return
+			}
+			if err != nil || got != carrel.Owner(tc.owner) {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// Whatever a caller is called, an export of its history can be imported.
+func FuzzEveryOwnerIsRead(f *testing.F) {
+	f.Add("key_1", "")
+	f.Add("key_1", "ann")
+	f.Add("key_1", "key:key_1")
+	f.Fuzz(func(t *testing.T, key, subject string) {
+		who := carrel.Caller{Key: carrel.KeyID(key), Subject: carrel.Subject(subject)}
+		id := subject
+		if id == "" {
+			id = key
+		}
+		if _, err := carrel.ParseSubject(id); err != nil {
+			return // no such caller
+		}
+		owner := memory.OwnerOf(who)
+		if got, err := memory.ParseOwner(string(owner)); err != nil || got != owner {
+			t.Errorf("%q became %q, %v", owner, got, err)
+		}
+	})
+}
+
 func TestOwnersNeverMeet(t *testing.T) {
 	resolve := func(c carrel.Caller) carrel.MemoryKey {
 		key, err := memory.Resolve(ambient(c, "X-Conversation", "c1"), target(fromHeader), nil)

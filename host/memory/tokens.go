@@ -38,6 +38,10 @@ func Tokens(m carrel.Message, rate int) int64 {
 	return messageTokens + scale(m.Size(), sane(rate), bytesPerRate)
 }
 
+// TokenBytes estimates how many bytes of text have so many tokens, at a rate
+// as Tokens takes it.
+func TokenBytes(tokens int64, rate int) int64 { return scale(tokens, bytesPerRate, sane(rate)) }
+
 // TokenRate returns the tokens per 1,000 bytes that a provider counted in what
 // it was sent. It returns 0, not known, if the provider counted nothing or was
 // sent too little to tell. Providers may be wrong: what they cannot mean is

@@ -38,6 +38,28 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+func TestTokenBytes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tokens int64
+		rate   int
+		want   int64
+	}{
+		"four bytes a token at the default rate": {1001, 0, 4004},
+		"at a rate that was measured":            {1001, 500, 2002},
+		"part of a byte counts as one":           {1, 300, 4},
+		"a rate that is too low":                 {1, 1, 10},
+		"a rate that is too high":                {7, math.MaxInt, 7},
+		"no tokens":                              {0, 250, 0},
+		"more than can be counted":               {math.MaxInt64, 250, math.MaxInt64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := memory.TokenBytes(tc.tokens, tc.rate); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestTokenRate(t *testing.T) {
 	long := []carrel.Message{{Content: strings.Repeat("x", 600)}, {Content: strings.Repeat("y", 400)}}
 	for name, tc := range map[string]struct {

@@ -64,7 +64,7 @@ func (w Window) Read() (messages int, bytes int64) {
 	if w.Tokens > 0 {
 		// Every message has its overhead, so their number is bounded too.
 		messages = int(min(int64(messages), 1+w.Tokens/messageTokens))
-		most := 1 + scale(w.Tokens, bytesPerRate, sane(w.TokenRate))
+		most := 1 + TokenBytes(w.Tokens, w.TokenRate)
 		if bytes == 0 || most < bytes {
 			bytes = most
 		}

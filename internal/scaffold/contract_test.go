@@ -55,13 +55,18 @@ func (i *invocation) Messages(_ context.Context, of imports.Memory, after int64,
 	return nil, false, nil
 }
 
-func (i *invocation) Append(_ context.Context, to imports.Memory, turn []carrel.Message) (imports.Memory, error) {
+func (i *invocation) Append(_ context.Context, to imports.Memory, turn []carrel.Message) (imports.Appended, error) {
 	i.note(to, turn)
-	return to, nil
+	return imports.Appended{Memory: to, Trimmed: 2}, nil
 }
 
 func (i *invocation) Delete(_ context.Context, m imports.Memory) (bool, error) {
 	i.note(m)
+	return true, nil
+}
+
+func (i *invocation) DeleteTurn(_ context.Context, m imports.Memory, turn int64) (bool, error) {
+	i.note(m, turn)
 	return true, nil
 }
 
@@ -104,6 +109,11 @@ func TestTheSDKAndTheHostSpeakOfTheSameOperations(t *testing.T) {
 		{Role: guestsdk.RoleAssistant, ToolCalls: []guestsdk.ToolCall{{ID: "1", Name: "look", Arguments: []byte(`{"a":1}`)}}},
 		{Role: guestsdk.RoleTool, ToolCallID: "1", Content: "found"},
 		guestsdk.Assistant("a"),
+	}
+	read := []guestsdk.Message{guestsdk.System("s")}
+	for _, m := range turn {
+		m.Turn = 1
+		read = append(read, m)
 	}
 	vocabulary := []carrel.Message{
 		{Role: "user", Content: "q"},
@@ -150,14 +160,23 @@ func TestTheSDKAndTheHostSpeakOfTheSameOperations(t *testing.T) {
 		{"default id", func(c *guestsdk.Context) (any, error) { return c.Memory().DefaultID("com.acme.S", "chat") },
 			guestsdk.DefaultMemory{MemoryID: "r#S.m", Key: "k"}, []any{carrel.ServiceName("com.acme.S"), carrel.MethodName("chat")}},
 		{"messages", func(c *guestsdk.Context) (any, error) { return c.Memory().Messages(ada) },
-			append([]guestsdk.Message{guestsdk.System("s")}, turn...),
+			read,
 			[]any{imports.Memory{MemoryID: "ada"}, int64(-1), imports.Memory{MemoryID: "ada"}, int64(0), imports.Memory{MemoryID: "ada"}, int64(1),
 				imports.Memory{MemoryID: "ada"}, int64(2), imports.Memory{MemoryID: "ada"}, int64(3)}},
 		{"append", func(c *guestsdk.Context) (any, error) {
-			return nil, c.Memory().Append(guestsdk.MemoryKey("k"), turn...)
-		}, nil,
+			return c.Memory().Append(guestsdk.MemoryKey("k"), turn...)
+		}, int64(2),
 			[]any{imports.Memory{Key: "k"}, vocabulary}},
 		{"delete", func(c *guestsdk.Context) (any, error) { return c.Memory().Delete(ada) }, true, []any{imports.Memory{MemoryID: "ada"}}},
+		{"delete a turn", func(c *guestsdk.Context) (any, error) { return c.Memory().DeleteTurn(ada, 7) }, true,
+			[]any{imports.Memory{MemoryID: "ada"}, int64(7)}},
+		{"delete what is no turn", func(c *guestsdk.Context) (any, error) {
+			var r *guestsdk.Refusal
+			if _, err := c.Memory().DeleteTurn(ada, 0); !errors.As(err, &r) {
+				return nil, fmt.Errorf("got %w", err)
+			}
+			return r.Code, nil
+		}, "invalid_params", nil},
 		{"list", func(c *guestsdk.Context) (any, error) {
 			var all []guestsdk.History
 			for h, err := range c.Memory().List("a") {
@@ -171,7 +190,7 @@ func TestTheSDKAndTheHostSpeakOfTheSameOperations(t *testing.T) {
 			[]any{"a", "", "a", "1"}},
 		{"a refusal", func(c *guestsdk.Context) (any, error) {
 			var r *guestsdk.Refusal
-			if err := c.Memory().Append(ada, guestsdk.User("q")); !errors.As(err, &r) {
+			if _, err := c.Memory().Append(ada, guestsdk.User("q")); !errors.As(err, &r) {
 				return nil, fmt.Errorf("got %w", err)
 			}
 			return []any{r.Errno, r.Code}, nil

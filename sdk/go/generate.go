@@ -23,8 +23,10 @@ type Message struct {
 	Content    string     `json:"content"`
 	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // assistant only
 	ToolCallID string     `json:"toolCallId,omitempty"` // tool only: the call that this is the result of
-	// Origin says where the turn of a message that Memory.Messages read comes
-	// from. It is the host's to say, and never sent.
+	// Turn is the number of the turn of a message that Memory.Messages read, and
+	// Origin says where it comes from. Both are the host's to say, and never
+	// sent. The system message has no turn: 0.
+	Turn   int64  `json:"-"`
 	Origin Origin `json:"-"`
 }
 

@@ -59,6 +59,7 @@ func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 		Messages []struct {
 			Message
 			Seq    int64  `json:"seq"` // the system message's is 0
+			Turn   int64  `json:"turn"`
 			Origin Origin `json:"origin"`
 		} `json:"messages"`
 		More bool `json:"more"`
@@ -70,7 +71,7 @@ func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 			return nil, err
 		}
 		for _, message := range p.Messages {
-			message.Message.Origin = message.Origin
+			message.Message.Turn, message.Message.Origin = message.Turn, message.Origin
 			all, req.After = append(all, message.Message), &message.Seq
 		}
 		if !p.More || len(p.Messages) == 0 {
@@ -83,12 +84,16 @@ func (m Memory) Messages(r MemoryRef) ([]Message, error) {
 // assistant's final answer, results of tool calls included. The history is
 // touched for the scope of the handler's service, so it ends with that. In a
 // shared namespace the turn is marked with OriginPlugin. A history that is
-// full loses its oldest turns.
-func (m Memory) Append(r MemoryRef, turn ...Message) error {
-	return m.ctx.Do(abi.OpMemoryAppend, struct {
+// full loses its oldest turns: trimmed is how many messages it lost.
+func (m Memory) Append(r MemoryRef, turn ...Message) (trimmed int64, err error) {
+	var res struct {
+		Trimmed int64 `json:"trimmed"`
+	}
+	err = m.ctx.Do(abi.OpMemoryAppend, struct {
 		MemoryRef
 		Messages []Message `json:"messages"`
-	}{r, turn}, nil)
+	}{r, turn}, &res)
+	return res.Trimmed, err
 }
 
 // Delete ends a history and reports whether there was one.
@@ -97,6 +102,20 @@ func (m Memory) Delete(r MemoryRef) (deleted bool, err error) {
 		Deleted bool `json:"deleted"`
 	}
 	err = m.ctx.Do(abi.OpMemoryDelete, r, &res)
+	return res.Deleted, err
+}
+
+// DeleteTurn deletes one turn of a history, which stays, and reports whether
+// there was one. Turns are counted from 1, and no number is used again; see
+// Message.Turn.
+func (m Memory) DeleteTurn(r MemoryRef, turn int64) (deleted bool, err error) {
+	var res struct {
+		Deleted bool `json:"deleted"`
+	}
+	err = m.ctx.Do(abi.OpMemoryDelete, struct {
+		MemoryRef
+		Turn int64 `json:"turn"` // also 0: that is no turn, and not the whole history
+	}{r, turn}, &res)
 	return res.Deleted, err
 }
 

@@ -17,7 +17,16 @@ const pageSize = 3
 // history is one chat history.
 type history struct {
 	carrel.History
-	messages []carrel.Message
+	messages  []stored
+	seq, turn int64 // the last that there were
+}
+
+// stored is a message with its place in its history.
+type stored struct {
+	carrel.Message
+	Seq    int64         `json:"seq"`
+	Turn   int64         `json:"turn"`
+	Origin carrel.Origin `json:"origin,omitempty"`
 }
 
 // memory is the chat memory of one plugin.
@@ -54,14 +63,18 @@ func (m memory) of(op abi.Op, r carrel.MemoryRef) (*history, error) {
 	return m.histories[r.Key], nil
 }
 
-// Messages returns what a history holds after calls, oldest first; the caller
-// owns it. A history that was never written has none.
+// Messages returns what a history holds after calls, oldest first, as it was
+// appended; the caller owns it. A history that was never written has none.
 func (h *Host) Messages(r carrel.MemoryRef) []carrel.Message {
 	found, err := h.memory.of(abi.OpMemoryMessages, r)
 	if err != nil {
 		return nil
 	}
-	return slices.Clone(found.messages)
+	var all []carrel.Message
+	for _, m := range found.messages {
+		all = append(all, m.Message)
+	}
+	return all
 }
 
 // Remember puts a turn into a history before a call, as Memory.Append does. A
@@ -80,6 +93,7 @@ type memoryRequest struct {
 	Messages []carrel.Message
 	After    *int64
 	Limit    int
+	Turn     *int64
 }
 
 func (m memory) request(op abi.Op, raw []byte) (memoryRequest, *history, error) {
@@ -93,11 +107,6 @@ func (m memory) request(op abi.Op, raw []byte) (memoryRequest, *history, error) 
 
 // messages answers with a page, smaller than was asked for.
 func (m memory) messages(raw []byte) (any, error) {
-	type stored struct {
-		carrel.Message
-		Seq    int64         `json:"seq"`
-		Origin carrel.Origin `json:"origin,omitempty"`
-	}
 	r, found, err := m.request(abi.OpMemoryMessages, raw)
 	if err != nil {
 		return nil, err
@@ -107,12 +116,12 @@ func (m memory) messages(raw []byte) (any, error) {
 	if r.After != nil {
 		after = *r.After
 	}
-	for i, message := range found.messages {
-		if seq := int64(i + 1); seq > after && len(list) < min(r.Limit, pageSize) {
-			list = append(list, stored{message, seq, message.Origin})
+	for _, message := range found.messages {
+		if message.Seq > after && len(list) < min(r.Limit, pageSize) {
+			list = append(list, message)
 		}
 	}
-	more := len(list) > 0 && list[len(list)-1].Seq < int64(len(found.messages))
+	more := len(list) > 0 && list[len(list)-1].Seq < found.messages[len(found.messages)-1].Seq
 	return map[string]any{"messages": list, "more": more}, nil
 }
 
@@ -125,13 +134,20 @@ func (m memory) append(raw []byte) (any, error) {
 }
 
 func (m memory) delete(raw []byte) (any, error) {
-	_, found, err := m.request(abi.OpMemoryDelete, raw)
+	r, found, err := m.request(abi.OpMemoryDelete, raw)
 	if err != nil {
 		return nil, err
 	}
-	deleted := len(found.messages) > 0
-	found.messages = nil
-	return map[string]any{"deleted": deleted}, nil
+	before := len(found.messages)
+	switch {
+	case r.Turn == nil:
+		found.messages, found.seq, found.turn = nil, 0, 0
+	case *r.Turn < 1:
+		return nil, refuse(string(abi.OpMemoryDelete), abi.EINVAL, abi.InvalidParams, "turn is a turn's number: 1 or more")
+	default:
+		found.messages = slices.DeleteFunc(found.messages, func(m stored) bool { return m.Turn == *r.Turn })
+	}
+	return map[string]any{"deleted": len(found.messages) < before}, nil
 }
 
 // list returns the histories that have messages, a page at a time.
@@ -163,7 +179,12 @@ func (h *history) append(turn []carrel.Message) error {
 	if fault := turnFault(turn); fault != "" {
 		return refuse(string(abi.OpMemoryAppend), abi.EINVAL, abi.InvalidParams, "this is no whole turn: "+fault)
 	}
-	h.messages = append(h.messages, turn...)
+	h.turn++
+	for _, m := range turn {
+		h.seq++
+		m.Turn = 0
+		h.messages = append(h.messages, stored{m, h.seq, h.turn, m.Origin})
+	}
 	return nil
 }
 
@@ -172,17 +193,17 @@ func turnFault(turn []carrel.Message) string {
 	if len(turn) < 2 || turn[0].Role != carrel.RoleUser {
 		return "it is a user's message and everything up to the assistant's final answer"
 	}
-	waiting := map[string]bool{} // calls of tools without a result
+	var waiting []string // calls of tools without a result, in their order
 	final := false
 	for i, m := range turn[1:] {
 		switch {
 		case final:
 			return fmt.Sprintf("messages[%d] comes after the final answer", i+1)
-		case m.Role == carrel.RoleTool && waiting[m.ToolCallID]:
-			delete(waiting, m.ToolCallID)
+		case m.Role == carrel.RoleTool && len(waiting) > 0 && waiting[0] == m.ToolCallID:
+			waiting = waiting[1:]
 		case m.Role == carrel.RoleAssistant && len(waiting) == 0:
 			for _, c := range m.ToolCalls {
-				waiting[c.ID] = true
+				waiting = append(waiting, c.ID)
 			}
 			final = len(m.ToolCalls) == 0
 		default:

@@ -18,6 +18,18 @@ func turn(n int) []carrel.Message {
 	return []carrel.Message{carrel.User(fmt.Sprint("question ", n)), carrel.Assistant(fmt.Sprint("answer ", n))}
 }
 
+// numbered is how a history of these turns is read.
+func numbered(turns ...[]carrel.Message) []carrel.Message {
+	var all []carrel.Message
+	for i, turn := range turns {
+		for _, m := range turn {
+			m.Turn = int64(i + 1)
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 func TestMemoryIsReadWrittenAndDeleted(t *testing.T) {
 	ada := carrel.MemoryID("ada")
 	host, err := in(t, func(h *carreltest.Host) {
@@ -27,12 +39,13 @@ func TestMemoryIsReadWrittenAndDeleted(t *testing.T) {
 	}, func(ctx *carrel.Context) error {
 		m := ctx.Memory()
 		for n := 1; n < 5; n++ {
-			if err := m.Append(ada, turn(n)...); err != nil {
+			if trimmed, err := m.Append(ada, turn(n)...); err != nil || trimmed != 0 {
+				t.Errorf("it trimmed %d", trimmed)
 				return err
 			}
 		}
 		got, err := m.Messages(ada)
-		if want := slices.Concat(turn(0), turn(1), turn(2), turn(3), turn(4)); err != nil || !reflect.DeepEqual(got, want) {
+		if want := numbered(turn(0), turn(1), turn(2), turn(3), turn(4)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, %v", got, err)
 		}
 		if got, err := m.Messages(carrel.MemoryID("nobody")); err != nil || len(got) != 0 {
@@ -43,7 +56,8 @@ func TestMemoryIsReadWrittenAndDeleted(t *testing.T) {
 				t.Errorf("got %v, %v", deleted, err)
 			}
 		}
-		return m.Append(carrel.MemoryID("bob"), turn(9)...)
+		_, err = m.Append(carrel.MemoryID("bob"), turn(9)...)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +67,48 @@ func TestMemoryIsReadWrittenAndDeleted(t *testing.T) {
 	}
 	if got := host.Messages(carrel.MemoryID("bob")); !reflect.DeepEqual(got, turn(9)) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// A turn's number is its own for as long as the history lives.
+func TestOneTurnIsDeleted(t *testing.T) {
+	ada := carrel.MemoryID("ada")
+	host, err := in(t, func(h *carreltest.Host) {
+		for n := range 3 {
+			if err := h.Remember(ada, turn(n)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, func(ctx *carrel.Context) error {
+		m := ctx.Memory()
+		for n, want := range map[int64]bool{2: true, 4: false} {
+			if deleted, err := m.DeleteTurn(ada, n); err != nil || deleted != want {
+				t.Errorf("turn %d: got %v, %v", n, deleted, err)
+			}
+		}
+		if deleted, err := m.DeleteTurn(carrel.MemoryID("nobody"), 1); err != nil || deleted {
+			t.Errorf("of no history: got %v, %v", deleted, err)
+		}
+		if _, err := m.DeleteTurn(ada, 0); err == nil || refusalOf(t, err).Code != "invalid_params" {
+			t.Errorf("turn 0: got %v", err)
+		}
+		if _, err := m.Append(ada, turn(3)...); err != nil {
+			return err
+		}
+		got, err := m.Messages(ada)
+		if want := numbered(turn(0), nil, turn(2), turn(3)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, %v, want %v", got, err, want)
+		}
+		if deleted, err := m.DeleteTurn(ada, 2); err != nil || deleted {
+			t.Errorf("again: got %v, %v", deleted, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := host.Messages(ada), slices.Concat(turn(0), turn(2), turn(3)); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -74,10 +130,11 @@ func TestTheOriginOfATurnIsReadOnly(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if want := slices.Concat(turn(0), theirs); !reflect.DeepEqual(got, want) {
+		if want := numbered(turn(0), theirs); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		return ctx.Memory().Append(copied, got[2:]...)
+		_, err = ctx.Memory().Append(copied, got[2:]...)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +161,8 @@ func TestOnlyWholeTurnsAreAppended(t *testing.T) {
 		want string // "" if it is one
 	}{
 		"a question and an answer":         {[]carrel.Message{user, answer}, ""},
-		"results of tools, in any order":   {[]carrel.Message{user, asks("1", "2"), result("2"), result("1"), answer}, ""},
+		"results in the order of calls":    {[]carrel.Message{user, asks("2", "1"), result("2"), result("1"), answer}, ""},
+		"results in another order":         {[]carrel.Message{user, asks("1", "2"), result("2"), result("1"), answer}, "messages[2]"},
 		"two rounds of tools":              {[]carrel.Message{user, asks("1"), result("1"), asks("2"), result("2"), answer}, ""},
 		"nothing":                          {nil, "up to the assistant's final answer"},
 		"no answer":                        {[]carrel.Message{user}, "up to the assistant's final answer"},
@@ -118,7 +176,8 @@ func TestOnlyWholeTurnsAreAppended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := in(t, nil, func(ctx *carrel.Context) error {
-				return ctx.Memory().Append(carrel.MemoryID("1"), tc.turn...)
+				_, err := ctx.Memory().Append(carrel.MemoryID("1"), tc.turn...)
+				return err
 			})
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
@@ -162,11 +221,11 @@ func TestListGoesThroughAllPages(t *testing.T) {
 		for n := range 10 {
 			id := fmt.Sprintf("chat-%02d", n)
 			want = append(want, id)
-			if err := m.Append(carrel.MemoryID(id), turn(n)...); err != nil {
+			if _, err := m.Append(carrel.MemoryID(id), turn(n)...); err != nil {
 				return err
 			}
 		}
-		if err := m.Append(carrel.MemoryID("other"), turn(1)...); err != nil {
+		if _, err := m.Append(carrel.MemoryID("other"), turn(1)...); err != nil {
 			return err
 		}
 		var got []string
@@ -218,7 +277,8 @@ func TestDefaultIDsComeFromTheFirstProviderThatYieldsOne(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				return d.MemoryID, ctx.Memory().Append(carrel.MemoryKey(d.Key), turn(1)...)
+				_, err = ctx.Memory().Append(carrel.MemoryKey(d.Key), turn(1)...)
+				return d.MemoryID, err
 			})
 			p.DefaultMemoryID = tc.provider
 			h, err := carreltest.New(p)
