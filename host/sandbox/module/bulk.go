@@ -29,6 +29,8 @@ const (
 	helperChargeByte             // for memory.init of others
 	helperChargeRef              // for table.init and table.copy
 	helperStart                  // calls the start function
+	helperWholeFill              // is all of memory.fill, which the engine compiles to a loop at each place
+	helperWholeCopy              // is all of memory.copy
 )
 
 // bulk reports whether an instruction gets a helper.
@@ -90,6 +92,8 @@ func (w *rewriter) helperType(h helper) uint32 {
 		return w.typeIndex(i32s[:1], i32s[:1])
 	case helperStart:
 		return w.typeIndex(nil, nil)
+	case helperWholeFill, helperWholeCopy:
+		return w.typeIndex([]byte{typeI32, typeI32, typeI32}, nil)
 	default:
 		return w.threeType()
 	}
@@ -124,6 +128,16 @@ func (w *rewriter) helperBody(h helper) code {
 		c.op(0)
 		w.charge(&c, 2, w.tableMost(), 0)
 		threeParams(&c)
+	case helperWholeFill:
+		c.op(0)
+		threeParams(&c)
+		c.index(opCall, w.helperIndex(helper{kind: helperFill}))
+		c.op(opMisc, miscMemoryFill, 0)
+	case helperWholeCopy:
+		c.op(0)
+		threeParams(&c)
+		c.index(opCall, w.helperIndex(helper{kind: helperCopy}))
+		c.op(opMisc, miscMemoryCopy, 0, 0)
 	case helperStart:
 		c.op(0)
 		c.index(opCall, w.moved(w.start))

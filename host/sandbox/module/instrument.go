@@ -37,6 +37,7 @@ type instrumenter struct {
 	copied   int  // up to this byte of the module
 	plan     plan
 	nesting  int
+	inlined  int    // bulk operations with a branch
 	spare    uint32 // the local of that name in plan
 }
 
@@ -56,7 +57,7 @@ func (n *instrumenter) function(s signature) error {
 	if err := n.declare(start); err != nil {
 		return err
 	}
-	n.copied, n.nesting = r.pos, 1
+	n.copied, n.nesting, n.inlined = r.pos, 1, 0
 	if n.plan.counted {
 		n.enter()
 	}
@@ -190,7 +191,8 @@ func (n *instrumenter) bulk(i *instr) {
 	case i.op == opMemoryGrow:
 		n.instead(i)
 		n.out.index(opCall, index)
-	case i.often():
+	case i.often() && n.inlined < inlineBulk:
+		n.inlined++
 		n.flush(i.start)
 		n.out.index(opLocalTee, n.spare)
 		n.out.get(n.spare)
@@ -199,6 +201,13 @@ func (n *instrumenter) bulk(i *instr) {
 		n.out.s64(int64(w.threeType()))
 		n.out.index(opCall, index)
 		n.out.op(opEnd)
+	case i.often():
+		whole := helper{kind: helperWholeFill} // index, which it calls, is there already
+		if i.sub == miscMemoryCopy {
+			whole.kind = helperWholeCopy
+		}
+		n.instead(i)
+		n.out.index(opCall, w.helperIndex(whole))
 	default:
 		n.flush(i.start)
 		n.out.index(opCall, index)

@@ -19,6 +19,13 @@ const (
 	// leafFrameBytes is the largest frame that a function without calls may
 	// put on the stack uncounted. There is never more than one such frame.
 	leafFrameBytes = 1024
+	// localsChecks bounds locals times checks of one function: a check is a
+	// branch, which carries every local in the compiler's graph. Measured, 4
+	// million take 8 seconds to compile.
+	localsChecks = 1_000_000
+	// inlineBulk is how many bulk operations of one function have a branch of
+	// their own; the others always call their helper.
+	inlineBulk = 64
 )
 
 // check is a fuel check before the instruction that starts at a byte of the
@@ -83,6 +90,10 @@ func (p *planner) plan(s signature, locals int) (plan, error) {
 	}
 	if !p.calls && !p.loops && p.units <= leafUnits {
 		p.checks = p.checks[:0]
+	}
+	if n := len(p.checks) * (locals + 1); n > localsChecks {
+		return plan{}, overLimit("function.localsChecks", "byte %d (%s): its locals times the checks that it needs are %d, "+
+			"at most %d are allowed; split the function", start, p.d.body.r.where, n, localsChecks)
 	}
 	bytes := p.frame.bytes()
 	return plan{p.checks, p.calls || bytes > leafFrameBytes, p.spare, max(bytes, p.run)}, nil

@@ -3,9 +3,11 @@ package module_test
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 )
 
 // TestRewriteRefuses what an engine would refuse in the original and accept
@@ -85,5 +87,41 @@ func TestTheSizeOfRewrittenCodeIsBounded(t *testing.T) {
 		_, _ = rewrite(bodies(30000, "", "\x00", "\x10\x00"), module.Options{StackBytes: 1, GrowthMax: 1})
 	}); n > 1<<24 {
 		t.Errorf("it allocated %d bytes for %d", n, len(tiny))
+	}
+}
+
+// TestChecksAreNoCompileBombs feeds functions that Lint accepts and that take
+// minutes to compile if each of their instructions gets a branch.
+func TestChecksAreNoCompileBombs(t *testing.T) {
+	calls := wasmtest.New()
+	f := calls.Func(nil, nil).Locals(4000, i32T)
+	for i := range uint32(20_000) {
+		f.Call(0).Get(i % 4000).Set(i * 31 % 4000)
+	}
+	_, err := rewrite(calls.Bytes(), defaultOptions())
+	wantError(t, err, abi.LimitExceeded, "function.localsChecks", "split the function")
+
+	fills := wasmtest.New()
+	fills.Memory(1)
+	f = fills.Func(nil, nil)
+	for range 10_000 {
+		f.Const(1).Const(2).Const(3).Raw(0xfc, 11, 0).Const(8).Const(1).Const(3).Raw(0xfc, 10, 0, 0)
+	}
+	fills.Export("run", wasmtest.FuncKind, f.Index)
+	w := mustRewrite(t, fills.Bytes(), defaultOptions())
+	r := newRunner(t, engines()["compiler"])
+	start := time.Now()
+	g, err := r.rewritten(t, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call(t, g, "run")
+	if got, _ := g.Memory().Read(0, 12); !bytes.Equal(got, []byte{0, 2, 2, 2, 0, 0, 0, 0, 2, 2, 2, 0}) {
+		t.Errorf("the memory is % x", got)
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("10,000 fills took %v to compile", d)
+	} else {
+		t.Logf("10,000 fills took %v to compile", d)
 	}
 }

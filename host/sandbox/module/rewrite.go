@@ -96,8 +96,8 @@ func (g Global) Restorable() bool { return g.Type >= 0x7c && g.Type <= 0x7f }
 // refuses Code, or Rewrite does.
 //
 // Its error is invalid_module for what an engine would refuse and would not
-// see any more, or limit_exceeded with module.rewritten, module.memoryMin or
-// module.tableMin.
+// see any more, or limit_exceeded with module.rewritten, function.localsChecks,
+// module.memoryMin or module.tableMin.
 func Rewrite(m *Module, o Options) (*Rewritten, error) {
 	w := &rewriter{module: m, options: o, helperOrder: map[helper]uint32{}, out: &Rewritten{Resettable: true}}
 	if o.GrowthMax == 0 {
