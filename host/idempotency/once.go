@@ -264,7 +264,7 @@ func (o *Once) Doubt() { o.doubt = true }
 func (o *Once) End(ctx context.Context, ok bool) {
 	taken := o.claimed && !ok && !o.doubt
 	if o.unsure || taken && o.release(ctx) != nil {
-		if o.k.releaseLater(o) {
+		if o.k.releaseLater(ctx, o) {
 			return
 		}
 		o.k.cfg.Log.Error("idempotency key not released: too many wait for the store", "tenant", o.tenant)

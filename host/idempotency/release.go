@@ -49,7 +49,7 @@ func (o *Once) release(ctx context.Context) error {
 // releaseLater releases a call's claim in the background and then passes the
 // turn on, unless too many wait already. The store decides writes in the order
 // in which they came: the first try that it hears comes after the claim.
-func (k *Keeper) releaseLater(o *Once) bool {
+func (k *Keeper) releaseLater(ctx context.Context, o *Once) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
@@ -63,7 +63,7 @@ func (k *Keeper) releaseLater(o *Once) bool {
 	k.releases++
 	k.places[o.id].taken = nil // whoever says something else may have a chance
 	k.late.Go(func() {
-		err := o.untilReleased()
+		err := o.untilReleased(context.WithoutCancel(ctx))
 		if err != nil {
 			k.cfg.Log.Error("idempotency key not released", "tenant", o.tenant, "err", err)
 		}
@@ -76,9 +76,9 @@ func (k *Keeper) releaseLater(o *Once) bool {
 }
 
 // untilReleased tries, at least once.
-func (o *Once) untilReleased() error {
+func (o *Once) untilReleased(ctx context.Context) error {
 	for n := 1; ; n++ {
-		err := o.release(context.Background())
+		err := o.release(ctx)
 		if err == nil || n == releaseTries {
 			return err
 		}
