@@ -137,8 +137,11 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if h.info.Recovered, err = h.scopes.Recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
+	if err = h.warnOfScrubs(ctx); err != nil {
+		return err
+	}
 	h.repeats, err = idempotency.New(idempotency.Config{
-		Store: h.store, Secret: secret, Node: node, Timeout: l.CommitTimeout, Log: h.log,
+		Store: h.store, Secret: secret, Node: node, Timeout: l.CommitTimeout, Log: h.log, Pass: h.scopes.Pass,
 		Most: store.ClaimLimits{Claims: l.IdempotencyKeys, Bytes: l.IdempotencyBytes},
 	})
 	if err != nil {
@@ -190,7 +193,7 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 	h.info.Address = baseURL(main)
 	h.info.AdminAddress = h.info.Address
 	h.info.OwnerKeyFile = h.dir.Path(fileOwnerKey)
-	h.health = health{check: h.store.Check}
+	h.health = health{check: h.check}
 
 	if h.edge, err = h.api(ver, main); err != nil {
 		return err

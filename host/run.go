@@ -128,6 +128,30 @@ type health struct {
 
 const healthFor = time.Second
 
+// check asks the store whether it can write. While a scrub runs nobody can,
+// and nothing is wrong: turns wait for it.
+func (h *Host) check(ctx context.Context) error {
+	ctx, leave, err := h.scopes.Pass(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // it says that a scrub runs
+	}
+	defer leave()
+	return h.store.Check(ctx)
+}
+
+// warnOfScrubs says so if scrubs have become something that callers notice.
+func (h *Host) warnOfScrubs(ctx context.Context) error {
+	last, err := h.scopes.LastScrub(ctx)
+	if err != nil {
+		return err
+	}
+	if last.Took > h.cfg.Limits.CommitTimeout/2 && h.cfg.Memory.ScrubInterval > 0 {
+		h.log.Warn("the last scrub took long, and turns wait for the next one as long; set memory.scrubInterval to 0s and scrub in quiet hours",
+			"took", last.Took, "scrubInterval", h.cfg.Memory.ScrubInterval)
+	}
+	return nil
+}
+
 func (s *health) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,6 +38,10 @@ type Config struct {
 	Timeout time.Duration // of one write, which nothing else cuts short
 	Log     *slog.Logger
 	Now     func() time.Time // nil = time.Now
+	// Pass is where a write waits, before its Timeout begins, while the store
+	// takes none and nothing is wrong; leave is called when it has ended. Its
+	// error is the context's. nil = it never has to.
+	Pass func(ctx context.Context) (passed context.Context, leave func(), err error)
 }
 
 func (c Config) validate() error {
@@ -126,4 +130,17 @@ func (k *Keeper) cutoff() time.Time { return k.cfg.Now().Add(-Kept) }
 // client that goes away must not leave anybody in doubt about it.
 func (k *Keeper) writing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), k.cfg.Timeout)
+}
+
+// admit waits until the store takes writes, or ctx ends. Who writes also if ctx
+// has ended does so then all the same, and may run into the time limit.
+func (k *Keeper) admit(ctx context.Context) (passed context.Context, leave func(), err error) {
+	if k.cfg.Pass == nil {
+		return ctx, func() {}, nil
+	}
+	passed, leave, err = k.cfg.Pass(ctx)
+	if err != nil {
+		return ctx, func() {}, err
+	}
+	return passed, leave, nil
 }

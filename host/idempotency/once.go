@@ -176,6 +176,11 @@ func (o *Once) claim(ctx context.Context, handler bool) (store.Claimed, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Claimed{}, fmt.Errorf("before claim: %w", err)
 	}
+	ctx, leave, err := o.k.admit(ctx)
+	if err != nil {
+		return store.Claimed{}, fmt.Errorf("before claim: %w", err)
+	}
+	defer leave()
 	writing, cancel := o.k.writing(ctx)
 	defer cancel()
 	o.made = store.Claim{
@@ -243,6 +248,8 @@ func (o *Once) Seal(answer []byte) *store.Answer {
 // an error the claim stays as it is: whoever calls again gets the answer, or
 // learns that there was a first call, and never repeats its work.
 func (o *Once) Answer(ctx context.Context, answer []byte) error {
+	ctx, leave, _ := o.k.admit(ctx) //nolint:errcheck // it is stored also if ctx has ended
+	defer leave()
 	ctx, cancel := o.k.writing(ctx)
 	defer cancel()
 	if err := o.k.cfg.Store.Answer(ctx, *o.Seal(answer)); err != nil {
@@ -253,8 +260,8 @@ func (o *Once) Answer(ctx context.Context, answer []byte) error {
 }
 
 // Doubt says that nobody knows whether the answer is stored. Then the claim is
-// not released: the store decides writes in the order in which they came, so
-// that the next claim finds what became of this one.
+// not released: the store decides a write that was given up before any that
+// comes later, so that the next claim finds what became of this one.
 func (o *Once) Doubt() { o.doubt = true }
 
 // End gives the turn to the next call. If this one had the claim and failed,

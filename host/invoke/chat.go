@@ -129,12 +129,17 @@ func (f *frame) start() (onDelta func(string) error, err error) {
 }
 
 // commit changes a history, within the limit on its messages, unless ctx has
-// ended. Once it begins the outcome is the store's alone: a client that goes
+// ended or does while a scrub runs. Once it begins the outcome is the store's alone: a client that goes
 // away during a commit must not leave anybody in doubt about it.
 func (v *Invoker) commit(ctx context.Context, f *frame, k carrel.MemoryKey, c store.Commit) (store.Committed, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Committed{}, fmt.Errorf("before commit: %w", err)
 	}
+	ctx, leave, err := v.cfg.Scopes.Pass(ctx)
+	if err != nil {
+		return store.Committed{}, fmt.Errorf("before commit: %w", err)
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.cfg.Limits.CommitTimeout)
 	defer cancel()
 	c.Most = v.cfg.Limits.MessagesPerHistory

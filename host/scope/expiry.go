@@ -75,6 +75,12 @@ func (r *Registry) settle(ctx context.Context, t carrel.TenantID) error {
 	if !r.expiry.reached(r.cfg.Now()) {
 		return nil
 	}
+	// First the gate: who has passed it may come to wait here.
+	ctx, leave, err := r.Pass(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	select {
 	case r.expiry.pass <- struct{}{}:
 		defer func() { <-r.expiry.pass }()
@@ -97,13 +103,18 @@ func (r *Registry) settle(ctx context.Context, t carrel.TenantID) error {
 
 // closeExpired closes what has expired, due or not.
 func (r *Registry) closeExpired(ctx context.Context) error {
+	ctx, leave, err := r.Pass(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	select {
 	case r.expiry.pass <- struct{}{}:
 		defer func() { <-r.expiry.pass }()
 	case <-ctx.Done():
 		return fmt.Errorf("wait for expired sessions to close: %w", ctx.Err())
 	}
-	_, err := r.expire(ctx)
+	_, err = r.expire(ctx)
 	return err
 }
 

@@ -77,6 +77,7 @@ type Registry struct {
 
 	expiry expiry
 	counts counts
+	gate   gate
 	// scrubbing has room for one token: who holds it scrubs.
 	scrubbing chan struct{}
 }
@@ -183,7 +184,8 @@ func (r *Registry) Delete(ctx context.Context, k carrel.MemoryKey) (carrel.Evict
 }
 
 // close closes a scope even if ctx has ended: a client that went away must
-// not keep its histories alive. What it cannot close is pending.
+// not keep its histories alive. What it cannot close is pending, as is what
+// would have to wait for a scrub longer than ctx does.
 func (r *Registry) close(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) Closed {
 	evicted, err := r.evict(ctx, id, why)
 	if err == nil {
@@ -194,8 +196,14 @@ func (r *Registry) close(ctx context.Context, id carrel.ScopeID, why carrel.Evic
 	return Closed{Pending: true}
 }
 
-// evict is one attempt to close a scope. Its errors are the store's.
+// evict is one attempt to close a scope. Its errors are the store's, and the
+// context's while a scrub runs.
 func (r *Registry) evict(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) ([]carrel.Eviction, error) {
+	ctx, leave, err := r.Pass(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
 	defer cancel()
 	evicted, err := r.cfg.Store.CloseScope(ctx, id, why, r.cfg.Now())

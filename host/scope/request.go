@@ -18,7 +18,9 @@ type Request struct {
 	in store.ScopeInstance
 
 	// mu is held for reading during every write in this scope and for writing
-	// by Close, so that no write follows the close.
+	// by Close, so that no write follows the close. Whoever takes it has passed
+	// the registry's gate, lest a scrub wait for a write that waits for a close
+	// that waits for the scrub.
 	mu     sync.RWMutex
 	closed bool
 
@@ -59,6 +61,11 @@ func (q *Request) Touch(ctx context.Context, u Use) error {
 	if u.Service == carrel.ScopeRequest && q.ownsAlone(u.Key) {
 		return nil
 	}
+	ctx, leave, err := q.r.Pass(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	// First, for a touch must not be of a history that an expired session ends.
 	if err := q.r.settle(ctx, u.Key.Tenant); err != nil {
 		return err
@@ -95,6 +102,11 @@ func (q *Request) Commit(ctx context.Context, u Use, c store.Commit) (done store
 			return store.Committed{}, err
 		}
 	}
+	ctx, leave, err := q.r.Pass(ctx)
+	if err != nil {
+		return store.Committed{}, err
+	}
+	defer leave()
 	err = q.write(u, func(t store.Touch) error {
 		c.Touch, c.At = t, t.At
 		done, err = q.r.Histories().Commit(ctx, c)
@@ -144,8 +156,13 @@ func (q *Request) write(u Use, do func(store.Touch) error) error {
 func (q *Request) Reads(k carrel.MemoryKey) { q.r.tellTouching(q.ID(), q.r.Handle(k)) }
 
 // Close ends the scope: it waits for writes under way, then evicts every
-// history touched in it, also if ctx has ended. A second Close does nothing.
+// history touched in it, also if ctx has ended, unless a scrub runs: then that
+// is pending. A second Close does nothing.
 func (q *Request) Close(ctx context.Context) Closed {
+	if passed, leave, err := q.r.Pass(ctx); err == nil {
+		ctx = passed
+		defer leave()
+	} // else ctx has ended, and evict does not wait either
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {

@@ -9,8 +9,9 @@ import (
 )
 
 // Scrub takes what was deleted before off the disk; see store.Upkeep. If a
-// scrub runs already, this one follows it. Errors are the store's, and the
-// context's; what they cut short changed nothing.
+// scrub runs already, this one follows it. It waits for turns that are being
+// stored, and those that come meanwhile wait for it; see Pass. Errors are the
+// store's, and the context's; what they cut short changed nothing.
 func (r *Registry) Scrub(ctx context.Context) (store.Scrub, error) {
 	select {
 	case r.scrubbing <- struct{}{}:
@@ -18,6 +19,11 @@ func (r *Registry) Scrub(ctx context.Context) (store.Scrub, error) {
 	case <-ctx.Done():
 		return store.Scrub{}, fmt.Errorf("wait for another scrub: %w", ctx.Err())
 	}
+	open, err := r.gate.hold(ctx)
+	if err != nil {
+		return store.Scrub{}, err
+	}
+	defer open()
 	done, err := r.cfg.Store.Scrub(ctx, r.cfg.Now())
 	if err != nil {
 		return store.Scrub{}, fmt.Errorf("scrub: %w", err)

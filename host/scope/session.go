@@ -229,6 +229,10 @@ func (r *Registry) Enter(ctx context.Context, who carrel.Caller, id carrel.Sessi
 // leave ends a use of a session, also if ctx has ended: its idle time begins
 // now. If that cannot be written it began earlier, and may be over.
 func (r *Registry) leave(ctx context.Context, in store.ScopeInstance, idle time.Duration) {
+	if passed, pass, err := r.Pass(ctx); err == nil {
+		ctx = passed
+		defer pass()
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.EvictTimeout)
 	defer cancel()
 	now := r.cfg.Now().Truncate(time.Microsecond)
