@@ -68,7 +68,7 @@ func TestClaimsAreCountedWhateverBecomesOfThem(t *testing.T) {
 				}
 				most = max(most, claims)
 			},
-			"claim": func(t *rapid.T) {
+			"claim": func(*rapid.T) {
 				c := drawn()
 				c.Cutoff = minute("cutoff").Add(-3 * time.Minute)
 				_, err := s.Claim(ctx, c, store.ClaimLimits{Claims: 3, Bytes: 9000})
