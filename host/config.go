@@ -90,6 +90,7 @@ type Limits struct {
 	SocketTickets         int           `yaml:"socketTickets" env:"SOCKET_TICKETS"`                 // for WebSockets, unused, of one tenant
 	TicketTTL             time.Duration `yaml:"ticketTtl" env:"TICKET_TTL"`                         // of a ticket for a WebSocket
 	WriteTimeout          time.Duration `yaml:"writeTimeout" env:"WRITE_TIMEOUT"`                   // for a client to take in an answer, or one event of it
+	UnsentBytes           int64         `yaml:"unsentBytes" env:"UNSENT_BYTES"`                     // of all answers that are being made or sent; one tenant has half of it at the most
 	EventsKept            time.Duration `yaml:"eventsKept" env:"EVENTS_KEPT"`                       // of an invocation's events without a reader
 	MessagesPerHistory    int64         `yaml:"messagesPerHistory" env:"MESSAGES_PER_HISTORY"`      // past it whole turns are deleted, the oldest first
 	WindowBytes           int64         `yaml:"windowBytes" env:"WINDOW_BYTES"`                     // of a history, that are sent to the model at most, whatever the window
@@ -141,7 +142,7 @@ func DefaultConfig() Config {
 			SessionIdleTTLMax: 24 * time.Hour, SessionMaxTTLMax: 7 * 24 * time.Hour,
 			WebSockets: 10_000, FrameBytes: 1 << 20, FramesPerSecond: 50, SocketInvocations: 64, SocketIdle: 5 * time.Minute,
 			EventBytes: 16 << 20, EventBytesTotal: 256 << 20, EventsKept: 30 * time.Second, EventBuffers: 2048,
-			SocketTickets: 1000, TicketTTL: 30 * time.Second, WriteTimeout: 30 * time.Second,
+			SocketTickets: 1000, TicketTTL: 30 * time.Second, WriteTimeout: 30 * time.Second, UnsentBytes: 128 << 20,
 			MessagesPerHistory: 10_000, WindowBytes: 8 << 20, ImportBytes: 64 << 20, EvictionRecords: store.DefaultEvictionRecords,
 			IdempotencyKeys: 100_000, IdempotencyBytes: 256 << 20,
 		},
@@ -232,7 +233,7 @@ func (l Limits) all() map[string]int64 {
 		"eventBytes": l.EventBytes, "eventBytesTotal": l.EventBytesTotal, "eventsKept": int64(l.EventsKept), "eventBuffers": int64(l.EventBuffers),
 		"messagesPerHistory": l.MessagesPerHistory, "windowBytes": l.WindowBytes, "importBytes": l.ImportBytes,
 		"evictionRecords": int64(l.EvictionRecords), "idempotencyKeys": int64(l.IdempotencyKeys), "idempotencyBytes": l.IdempotencyBytes,
-		"socketTickets": int64(l.SocketTickets), "ticketTtl": int64(l.TicketTTL), "writeTimeout": int64(l.WriteTimeout),
+		"socketTickets": int64(l.SocketTickets), "ticketTtl": int64(l.TicketTTL), "writeTimeout": int64(l.WriteTimeout), "unsentBytes": l.UnsentBytes,
 	}
 }
 

@@ -45,7 +45,7 @@ func (a *API) listTenants(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, limit, tenantOf, func(t store.Tenant) string { return string(t.ID) }))
+	return a.answer(c, pageOf(rows, limit, tenantOf, func(t store.Tenant) string { return string(t.ID) }))
 }
 
 func (a *API) createKey(c echo.Context) error {

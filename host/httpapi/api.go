@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,6 +36,9 @@ type Limits struct {
 	BodyBytes    int64         // of all bodies that are being handled
 	Uploads      int           // that are admitted at once
 	WriteTimeout time.Duration // for a client to take an answer, or one event
+	UnsentBytes  int64         // of all answers that are being made or sent
+	AnswerBytes  int64         // of one model answer
+	Timeout      time.Duration // of one request
 
 	EventBytes      int64         // of one invocation's events
 	EventBytesTotal int64         // of all events that are kept at once
@@ -50,11 +54,13 @@ type Limits struct {
 	TicketTTL         time.Duration // of a ticket
 
 	MessagesPerHistory int64 // of one that is imported
+	WindowBytes        int64 // of a history, that are sent to the model at most
 }
 
 func (l Limits) valid() bool {
 	return l.RequestBytes > 0 && l.ModuleBytes > 0 && l.BodyTimeout > 0 && l.BodyBytes >= l.ModuleBytes &&
-		l.ImportBytes > 0 && l.BodyBytes >= l.ImportBytes && l.MessagesPerHistory > 0 && l.Uploads > 0 && l.WriteTimeout > 0 &&
+		l.ImportBytes > 0 && l.BodyBytes >= l.ImportBytes && l.MessagesPerHistory > 0 && l.WindowBytes > 0 && l.Uploads > 0 && l.WriteTimeout > 0 &&
+		l.UnsentBytes > 0 && l.AnswerBytes > 0 && l.Timeout > 0 &&
 		l.EventBytes > 0 && l.EventBytesTotal >= l.EventBytes && l.EventBuffers > 0 && l.EventsKept > 0 &&
 		l.WebSockets > 0 && l.FrameBytes > 0 && l.FramesPerSecond > 0 && l.SocketInvocations > 0 && l.SocketIdle > 0 &&
 		l.SocketTickets > 0 && l.TicketTTL > 0
@@ -93,7 +99,9 @@ type Config struct {
 // API is the HTTP edge of one host.
 type API struct {
 	cfg     Config
-	bodies  *bodies
+	bodies  *budget       // bytes of bodies that are being handled
+	unsent  *budget       // bytes of answers that are being made or sent
+	imports *budget       // imports: a tenant has one at a time
 	uploads chan struct{} // has a token for each upload that is being admitted
 	buffers *buffers
 	tickets *tickets
@@ -128,7 +136,7 @@ func New(cfg Config) (*API, error) {
 	}
 	l := cfg.Limits
 	a := &API{
-		cfg: cfg, bodies: newBodies(l), uploads: make(chan struct{}, l.Uploads),
+		cfg: cfg, bodies: newBodies(l), unsent: newUnsent(l), imports: newBudget(math.MaxInt64, 1), uploads: make(chan struct{}, l.Uploads),
 		buffers: newBuffers(amount{int64(l.EventBuffers), l.EventBytesTotal}, l.EventBytes, l.EventsKept),
 		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
 		sockets: newSockets(l.WebSockets),
@@ -195,7 +203,7 @@ func (a *API) router(admin bool) *echo.Echo {
 	calling := slices.Concat(using, []echo.MiddlewareFunc{invoking})
 	owned := slices.Concat(using, []echo.MiddlewareFunc{owning})
 	e.GET(routeMethod, a.describe, using...)
-	e.POST(routeMethod, a.invoke, using...)
+	e.POST(routeMethod, a.invoke, calling...) // before the body is read
 
 	v1.POST("/plugins", a.upload, changing...)
 	v1.GET("/plugins", a.listPlugins, using...)

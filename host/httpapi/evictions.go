@@ -41,7 +41,7 @@ func (a *API) listEvictions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, limit, recordOf, func(r store.EvictionRecord) string {
+	return a.answer(c, pageOf(rows, limit, recordOf, func(r store.EvictionRecord) string {
 		return strconv.FormatInt(r.N, 10)
 	}))
 }
@@ -67,11 +67,11 @@ func (a *API) eraseSubject(c echo.Context) error {
 	if err != nil {
 		return fault("/subject", "it is 1 to "+strconv.Itoa(carrel.MaxSubjectBytes)+" bytes of UTF-8 without control characters")
 	}
-	evicted, err := a.cfg.Scopes.Erase(c.Request().Context(), caller(c).Tenant, subject)
+	done, err := a.cfg.Scopes.Erase(c.Request().Context(), caller(c).Tenant, subject)
 	if err != nil {
 		return err
 	}
 	// Not whom: the log outlives the erasure.
-	a.cfg.Log.Info("subject erased", "tenant", caller(c).Tenant, "histories", len(evicted), "request", requestID(c))
-	return c.JSON(http.StatusOK, client.Ended{Evicted: evictedOf(evicted)})
+	a.cfg.Log.Info("subject erased", "tenant", caller(c).Tenant, "histories", done.Histories, "request", requestID(c))
+	return c.JSON(http.StatusOK, client.Erased{Evicted: evictedOf(done.Evicted), Histories: int64(done.Histories)})
 }

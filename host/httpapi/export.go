@@ -16,9 +16,12 @@ import (
 	"github.com/carrelhost/carrel/store"
 )
 
-// exportPage is how many messages of an export are in memory at once, those of
-// the turn that they belong to aside.
-const exportPage = 16
+// What is in memory of an export at once, besides the turn that is being read:
+// a page of messages, and lines that are about to be sent.
+const (
+	exportPage  = 16
+	exportLines = 64 << 10 // bytes; they are sent once there are more
+)
 
 // exportMemory sends a history as JSON lines. Its media type is the customary
 // application/x-ndjson, as no type for JSON lines is registered.
@@ -31,7 +34,12 @@ func (a *API) exportMemory(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	rows, err := a.cfg.Histories.Messages(ctx, h.Key, h.Generation, -1, exportPage)
+	x := &exporter{
+		api: a, out: eventWriter{c: c, timeout: a.cfg.Limits.WriteTimeout, now: a.cfg.Now},
+		history: h, room: a.unsentOf(c),
+	}
+	defer x.room.release()
+	page, err := x.page(ctx, -1)
 	if err != nil { // the last that can be answered
 		return err
 	}
@@ -44,8 +52,7 @@ func (a *API) exportMemory(c echo.Context) error {
 	}
 	c.Response().Header().Set(echo.HeaderContentType, client.HistoryType)
 	c.Response().WriteHeader(http.StatusOK)
-	x := &exporter{api: a, out: eventWriter{c: c, timeout: a.cfg.Limits.WriteTimeout, now: a.cfg.Now}, history: h}
-	err = x.send(ctx, head, rows)
+	err = x.send(ctx, head, page)
 	switch {
 	case err == nil:
 		return nil
@@ -66,46 +73,75 @@ type exporter struct {
 	api     *API
 	out     eventWriter
 	history store.History
+	room    *unsent
 	turn    []store.StoredMessage // what is read of the turn that is being read
+	size    int64                 // of turn
+	lines   bytes.Buffer          // that are not sent yet
 	sent    int64                 // messages
+	last    int64                 // seq of the message that was read last
 }
 
-// send sends all lines; rows are the first messages. What is appended
+// hold takes room for what is in memory: a page, the turn and the lines.
+func (x *exporter) hold(ctx context.Context) error {
+	return x.room.hold(ctx, min(x.history.Bytes, pageBytes)+x.size+int64(x.lines.Len()))
+}
+
+// page reads the messages after a seq.
+func (x *exporter) page(ctx context.Context, after int64) (store.MessagePage, error) {
+	if err := x.hold(ctx); err != nil {
+		return store.MessagePage{}, err
+	}
+	return x.api.cfg.Histories.Messages(ctx, x.history.Key, x.history.Generation, after,
+		store.MessageLimit{Messages: exportPage, Bytes: pageBytes})
+}
+
+// send sends all lines; page has the first messages. What is appended
 // meanwhile is left out.
-func (x *exporter) send(ctx context.Context, head client.HistoryHead, rows []store.StoredMessage) error {
-	if err := x.write(head); err != nil {
+func (x *exporter) send(ctx context.Context, head client.HistoryHead, page store.MessagePage) error {
+	if err := x.write(ctx, head); err != nil {
 		return err
 	}
 	for {
-		for _, m := range rows {
+		for i, m := range page.Messages {
+			page.Messages[i] = store.StoredMessage{} // once it is sent nothing holds it
 			if len(x.turn) > 0 && m.Turn != x.turn[0].Turn {
-				if err := x.endTurn(); err != nil {
+				if err := x.endTurn(ctx); err != nil {
 					return err
 				}
 			}
-			if m.Turn <= x.history.LastTurn {
-				x.turn = append(x.turn, m)
+			if m.Turn > x.history.LastTurn {
+				page.More = false
+				break
 			}
+			x.turn = append(x.turn, m)
+			x.size += m.Size()
+			if err := x.hold(ctx); err != nil {
+				return err
+			}
+			x.last = m.Seq
 		}
-		if len(rows) < exportPage || rows[len(rows)-1].Turn > x.history.LastTurn {
+		if !page.More {
 			break
 		}
 		var err error
-		if rows, err = x.api.cfg.Histories.Messages(ctx, x.history.Key, x.history.Generation, rows[len(rows)-1].Seq, exportPage); err != nil {
+		if page, err = x.page(ctx, x.last); err != nil {
 			return fmt.Errorf("read messages: %w", err)
 		}
 	}
-	if err := x.endTurn(); err != nil {
+	if err := x.endTurn(ctx); err != nil {
 		return err
 	}
-	return x.write(client.HistoryEnd{End: true, Messages: x.sent})
+	if err := x.write(ctx, client.HistoryEnd{End: true, Messages: x.sent}); err != nil {
+		return err
+	}
+	return x.flush(ctx)
 }
 
 // endTurn sends the turn that was read. One that was deleted between two reads
 // has no end, and is left out as if it had been deleted before.
-func (x *exporter) endTurn() error {
+func (x *exporter) endTurn(ctx context.Context) error {
 	turn := x.turn
-	x.turn = nil
+	defer func() { x.turn, x.size = nil, 0 }()
 	if len(turn) == 0 {
 		return nil
 	}
@@ -113,21 +149,34 @@ func (x *exporter) endTurn() error {
 		return nil
 	}
 	x.sent += int64(len(turn))
-	lines := make([]any, len(turn))
-	for i, m := range turn {
-		lines[i] = messageOf(m)
-	}
-	return x.write(lines...)
-}
-
-func (x *exporter) write(lines ...any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	for _, l := range lines {
-		if err := enc.Encode(l); err != nil {
-			return fmt.Errorf("encode: %w", err)
+	for _, m := range turn {
+		if err := x.write(ctx, messageOf(m)); err != nil {
+			return err
 		}
 	}
-	return x.out.write(b.Bytes())
+	return nil
+}
+
+// write sends a line, or keeps it until there are more of them.
+func (x *exporter) write(ctx context.Context, line any) error {
+	enc := json.NewEncoder(&x.lines)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(line); err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	if x.lines.Len() < exportLines {
+		return nil
+	}
+	return x.flush(ctx)
+}
+
+func (x *exporter) flush(ctx context.Context) error {
+	if err := x.hold(ctx); err != nil {
+		return err
+	}
+	err := x.out.write(x.lines.Bytes())
+	if x.lines.Reset(); x.lines.Cap() > 2*exportLines {
+		x.lines = bytes.Buffer{}
+	}
+	return err
 }

@@ -41,14 +41,14 @@ type Imported struct {
 	Turns  []store.NewTurn
 }
 
-// ReadHistory reads an import of at most that many messages.
-func ReadHistory(body []byte, most int64) (Imported, error) {
-	h, err := readHistory(body, most)
+// ReadHistory reads an import.
+func ReadHistory(body []byte, l Limits) (Imported, error) {
+	h, err := readHistory(body, l.importLimits())
 	return Imported{h.head, h.system, h.turns}, err
 }
 
 // Bodies is the room for bodies.
-type Bodies struct{ b *bodies }
+type Bodies struct{ b *budget }
 
 // NewBodies makes room for bodies.
 func NewBodies(l Limits) Bodies { return Bodies{newBodies(l)} }

@@ -43,27 +43,44 @@ func (l historyLine) isMessage() bool {
 		l.ToolCallID != "" || l.At != nil || l.Origin != ""
 }
 
-// historyReader reads an import, line by line.
-type historyReader struct {
-	rest  []byte
-	line  int   // number of the one that was read last
-	most  int64 // messages
-	count int64 // messages that were read
-	seq   int64 // of the last of them
-	turn  int64 // that is being read; 0 = none yet
-	first int   // line of the first message of that turn
-	open  []carrel.Message
-	at    time.Time // of the last of them; zero if the client leaves it to the host
-	out   history
+// historyLimits bound what is read of an import.
+type historyLimits struct {
+	messages   int64
+	bytes      int64  // of one message, as carrel.Message.Size counts
+	bytesLimit string // the limit that bytes is
 }
 
-// readHistory reads an import of at most that many messages. It keeps nothing
+// importLimits are those of an import: no message is larger than one that a
+// call can send, or a model answer.
+func (l Limits) importLimits() historyLimits {
+	if l.AnswerBytes > l.RequestBytes {
+		return historyLimits{l.MessagesPerHistory, l.AnswerBytes, "answerBytes"}
+	}
+	return historyLimits{l.MessagesPerHistory, l.RequestBytes, "requestBytes"}
+}
+
+// historyReader reads an import, line by line.
+type historyReader struct {
+	rest   []byte
+	line   int // number of the one that was read last
+	limits historyLimits
+	count  int64 // messages that were read
+	seq    int64 // of the last of them
+	turn   int64 // that is being read; 0 = none yet
+	first  int   // line of the first message of that turn
+	open   []carrel.Message
+	at     time.Time // of the last of them; zero if the client leaves it to the host
+	out    history
+}
+
+// readHistory reads an import. It keeps nothing
 // of body. A line may be as long as the body, which is bounded already: what a
 // host stores as one message can be exported as one line. Errors: malformed_json, bad_request and limit_exceeded of
 // strictjson, invalid_params for lines that are no history, limit_exceeded
-// (messagesPerHistory, turnMessages). All name the line.
-func readHistory(body []byte, most int64) (history, error) {
-	r := &historyReader{rest: body, most: most}
+// (messagesPerHistory, turnMessages, and that on the bytes of a message). All
+// name the line.
+func readHistory(body []byte, limits historyLimits) (history, error) {
+	r := &historyReader{rest: body, limits: limits}
 	if err := r.read(&r.out.head, "what the history is; an export begins so"); err != nil {
 		return history{}, err
 	}
@@ -98,9 +115,9 @@ func (r *historyReader) read(dst any, wanted string) error {
 
 // message takes in a message.
 func (r *historyReader) message(l historyLine) error {
-	if r.count++; r.count > r.most {
+	if r.count++; r.count > r.limits.messages {
 		return carrel.FailLimit("httpapi.import", abi.LimitExceeded, "messagesPerHistory", inLine(r.line)+fmt.Sprintf(
-			"a history has at most %d messages; import fewer turns, or have the host's operator raise `limits.messagesPerHistory`", r.most))
+			"a history has at most %d messages; import fewer turns, or have the host's operator raise `limits.messagesPerHistory`", r.limits.messages))
 	}
 	for _, m := range []struct {
 		name    string
@@ -111,6 +128,11 @@ func (r *historyReader) message(l historyLine) error {
 		}
 	}
 	m := carrel.Message{Role: carrel.Role(*l.Role), Content: *l.Content, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID}
+	if size := m.Size(); size > r.limits.bytes {
+		return carrel.FailLimit("httpapi.import", abi.LimitExceeded, r.limits.bytesLimit, inLine(r.line)+fmt.Sprintf(
+			"a message has at most %d bytes on this host, and this one has %d; make more than one turn of it, or have the host's operator raise `limits.%s`",
+			r.limits.bytes, size, r.limits.bytesLimit))
+	}
 	switch carrel.Origin(l.Origin) {
 	case carrel.OriginModel, carrel.OriginPlugin, carrel.OriginImport:
 	default:

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestAnImportIsReadLineByLine(t *testing.T) {
 		"without the last line break": strings.TrimSuffix(joined(headLine, systemLine, userLine, callLine, resultLine, answerLine, endLine(5)), "\n"),
 		"with carriage returns":       strings.ReplaceAll(joined(headLine, systemLine, userLine, callLine, resultLine, answerLine, endLine(5)), "\n", "\r\n"),
 	} {
-		got, err := httpapi.ReadHistory([]byte(body), 5)
+		got, err := httpapi.ReadHistory([]byte(body), importLimits(5))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -57,7 +58,7 @@ func TestAnImportIsReadLineByLine(t *testing.T) {
 		"a history's owner":   joined(strings.Replace(headLine, `"explicit"`, `"plugin","owner":"subject:ada"`, 1), endLine(0)),
 		"a session's history": joined(strings.Replace(headLine, `"explicit"`, `"session"`, 1), endLine(0)),
 	} {
-		if _, err := httpapi.ReadHistory([]byte(body), 5); err != nil {
+		if _, err := httpapi.ReadHistory([]byte(body), importLimits(5)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -114,10 +115,46 @@ func TestAnImportThatIsNoHistoryIsRefusedByLine(t *testing.T) {
 		"a text is not valid UTF-8":                  {with("{\"seq\":2,\"turn\":1,\"role\":\"assistant\",\"content\":\"\xff\"}"), abi.MalformedJSON, "line 4: "},
 		"a line is null":                             {joined(headLine, "null", endLine(0)), abi.InvalidParams, "line 2: it is missing"},
 	} {
-		_, err := httpapi.ReadHistory([]byte(c.body), 5)
+		_, err := httpapi.ReadHistory([]byte(c.body), importLimits(5))
 		e, ok := errors.AsType[*carrel.Error](err)
 		if !ok || e.Code != c.code || !strings.HasPrefix(e.Msg, c.says) {
 			t.Errorf("%s: got %v, want %v %q", name, err, c.code, c.says)
+		}
+	}
+}
+
+// importLimits allow so many messages of 64 bytes each.
+func importLimits(most int64) httpapi.Limits {
+	return httpapi.Limits{MessagesPerHistory: most, RequestBytes: 32, AnswerBytes: 64}
+}
+
+func TestAMessageOfAnImportIsNoLargerThanTheHostStores(t *testing.T) {
+	const call = `{"seq":2,"turn":1,"role":"assistant","content":"","toolCalls":[{"id":"c","name":"t","arguments":{"a":"%s"}}]}`
+	size := carrel.Message{ToolCalls: []carrel.ToolCall{{ID: "c", Name: "t", Args: []byte(`{"a":""}`)}}}.Size()
+	user := func(n int) string {
+		return strings.Replace(userLine, `"U"`, `"`+strings.Repeat("é", n/2)+`"`, 1)
+	}
+	for name, c := range map[string]struct {
+		limits httpapi.Limits
+		second string
+		limit  string // that is named; "" = it is read
+		says   string
+	}{
+		"as large as an answer":       {importLimits(9), joined(user(64), answerLine), "", ""},
+		"larger than an answer":       {importLimits(9), joined(user(66), answerLine), "answerBytes", "line 2: a message has at most 64 bytes"},
+		"as large as a request":       {httpapi.Limits{MessagesPerHistory: 9, RequestBytes: 66, AnswerBytes: 64}, joined(user(66), answerLine), "", ""},
+		"larger than a request":       {httpapi.Limits{MessagesPerHistory: 9, RequestBytes: 66, AnswerBytes: 64}, joined(user(68), answerLine), "requestBytes", "line 2: a message has at most 66 bytes"},
+		"arguments as an answer":      {importLimits(9), joined(userLine, fmt.Sprintf(call, strings.Repeat("x", 64-int(size))), resultLine, answerLine), "", ""},
+		"arguments larger than those": {importLimits(9), joined(userLine, fmt.Sprintf(call, strings.Repeat("x", 65-int(size))), resultLine, answerLine), "answerBytes", "line 3: "},
+	} {
+		n := strings.Count(c.second, "\n")
+		_, err := httpapi.ReadHistory([]byte(joined(headLine, strings.TrimSuffix(c.second, "\n"), endLine(n))), c.limits)
+		e, ok := errors.AsType[*carrel.Error](err)
+		switch {
+		case c.limit == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.limit != "" && (!ok || e.Code != abi.LimitExceeded || e.Limit != c.limit || !strings.HasPrefix(e.Msg, c.says) || !strings.Contains(e.Msg, "limits."+c.limit)):
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
@@ -131,7 +168,7 @@ func TestATurnOfAnImportIsBounded(t *testing.T) {
 			`{"seq":`+id+`,"turn":1,"role":"assistant","content":"","toolCalls":[{"id":"`+id+`","name":"t","arguments":{}}]}`,
 			`{"seq":`+strconv.Itoa(seq+1)+`,"turn":1,"role":"tool","content":"","toolCallId":"`+id+`"}`))
 	}
-	_, err := httpapi.ReadHistory([]byte(b.String()), 1<<20)
+	_, err := httpapi.ReadHistory([]byte(b.String()), importLimits(1<<20))
 	e, ok := errors.AsType[*carrel.Error](err)
 	if !ok || e.Limit != "turnMessages" || !strings.HasPrefix(e.Msg, "line "+strconv.Itoa(memory.MaxTurnMessages+2)+": ") {
 		t.Errorf("got %v", err)
@@ -147,7 +184,7 @@ func FuzzImport(f *testing.F) {
 	f.Add([]byte(joined(headLine, userLine, answerLine)))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		const most = 50
-		got, err := httpapi.ReadHistory(body, most)
+		got, err := httpapi.ReadHistory(body, importLimits(most))
 		if err != nil {
 			e, ok := errors.AsType[*carrel.Error](err)
 			if !ok || !strings.HasPrefix(e.Msg, "line ") || e.Code == abi.Internal {

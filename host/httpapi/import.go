@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -28,7 +30,12 @@ func (a *API) importMemory(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	read, err := readHistory(body, l.MessagesPerHistory)
+	done, err := a.oneImport(c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	read, err := readHistory(body, l.importLimits())
 	if err != nil {
 		return err
 	}
@@ -51,6 +58,21 @@ func (a *API) importMemory(c echo.Context) error {
 		return err
 	}
 	return c.JSON(http.StatusCreated, memoryOf(h))
+}
+
+// oneImport waits until no other import of the tenant is read or stored: what
+// one tenant makes of whole histories must not hold up what others store. Done
+// is to be called.
+func (a *API) oneImport(c echo.Context) (done func(), err error) {
+	limit := a.cfg.Limits.Timeout
+	tenant := caller(c).Tenant
+	ctx, cancel := context.WithTimeoutCause(c.Request().Context(), limit, carrel.FailLimit("httpapi.import", abi.Timeout, "timeout",
+		fmt.Sprintf("other imports of this tenant did not end within %v; import one history after the other", limit)))
+	defer cancel()
+	if err := a.imports.acquire(ctx, tenant, 1); err != nil {
+		return nil, context.Cause(ctx) //nolint:wrapcheck // it says why the wait ended
+	}
+	return func() { a.imports.release(tenant, 1) }, nil
 }
 
 // given returns a query parameter, if only an empty one, or else otherwise.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +37,7 @@ func (a *API) readBody(c echo.Context, most int64, limit string) ([]byte, error)
 		a.passOver(r)
 		return nil, tooLarge
 	}
-	if err := a.budget(c, r.ContentLength, most); err != nil {
+	if err := a.takeBody(c, r.ContentLength, most); err != nil {
 		return nil, err
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, most))
@@ -65,9 +64,9 @@ func (a *API) setReadDeadline(c echo.Context, at time.Time) error {
 	return nil
 }
 
-// budget takes room for a body of that size (-1: unknown) until the request
+// takeBody takes room for a body of that size (-1: unknown) until the request
 // ends.
-func (a *API) budget(c echo.Context, size, most int64) error {
+func (a *API) takeBody(c echo.Context, size, most int64) error {
 	if size < 0 {
 		size = most
 	}
@@ -277,13 +276,18 @@ func idempotencyKey(c echo.Context) (string, error) {
 func page(q map[string]string) (limit int, after string, err error) {
 	const fallback, most = 100, 1000
 	limit = fallback
-	if s := q["limit"]; s != "" {
-		limit, err = strconv.Atoi(s)
-		if err != nil || limit < 1 || limit > most {
-			return 0, "", carrel.Fail("httpapi.query", abi.BadRequest, fmt.Sprintf("limit is a number from 1 to %d", most))
+	if s, given := q["limit"]; given {
+		n, ok := number(s)
+		if !ok || n < 1 || n > most {
+			return 0, "", carrel.Fail("httpapi.query", abi.BadRequest, fmt.Sprintf("limit is a number from 1 to %d, in digits", most))
+		}
+		limit = int(n)
+	}
+	if s, given := q["after"]; given {
+		if after, err = openCursor(s); err == nil && after == "" {
+			err = badCursor()
 		}
 	}
-	after, err = openCursor(q["after"])
 	return limit, after, err
 }
 

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -21,13 +20,14 @@ func (a *API) readEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	at := q["after"]
+	at, given := q["after"]
 	if last := c.Request().Header.Get(headerLastEvent); last != "" {
-		at = last
+		at, given = last, true
 	}
 	after := int64(0)
-	if at != "" {
-		if after, err = strconv.ParseInt(at, 10, 64); err != nil || after < 0 {
+	if given {
+		var ok bool
+		if after, ok = number(at); !ok {
 			return carrel.Fail("httpapi.events", abi.BadRequest, "after, or "+headerLastEvent+", is the number of an event")
 		}
 	}
@@ -44,12 +44,20 @@ func (a *API) readEvents(c echo.Context) error {
 // history whose time has passed is not there any more.
 func (a *API) joinEvents(c echo.Context) (*buffer, error) {
 	who := caller(c)
-	if err := a.cfg.Scopes.Expire(c.Request().Context()); err != nil {
+	b, err := a.buffers.join(who, param(c, "invocation"))
+	if err != nil {
 		return nil, err
 	}
-	b, err := a.buffers.join(who, param(c, "invocation"))
-	if err != nil || b.run.call.Session == "" {
-		return b, err
+	expired, err := a.cfg.Scopes.Expired(c.Request().Context(), who.Tenant, a.buffers.touchedBy(b))
+	if err == nil && expired {
+		err = carrel.FailNotFound("httpapi.events")
+	}
+	if err != nil {
+		a.buffers.leave(b, false)
+		return nil, err
+	}
+	if b.run.call.Session == "" {
+		return b, nil
 	}
 	s, err := a.cfg.Scopes.Find(c.Request().Context(), who, b.session)
 	if err == nil && s.ClosedAt.IsZero() {

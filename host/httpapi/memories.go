@@ -54,7 +54,7 @@ func (a *API) listMemories(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, limit, memoryOf, func(h store.History) string {
+	return a.answer(c, pageOf(rows, limit, memoryOf, func(h store.History) string {
 		return strconv.FormatInt(h.Generation, 10)
 	}))
 }
@@ -80,6 +80,10 @@ func (a *API) history(c echo.Context) (store.History, error) {
 	return a.cfg.Histories.History(c.Request().Context(), who.Tenant, handle, by, store.Cutoff{})
 }
 
+// pageBytes bounds a page of messages besides its limit: it ends before the
+// message that exceeds it, but has one at least.
+const pageBytes = 1 << 20
+
 func (a *API) listMessages(c echo.Context) error {
 	q, err := query(c, "view", "method", "limit", "after")
 	if err != nil {
@@ -103,13 +107,21 @@ func (a *API) listMessages(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	rows, err := a.cfg.Histories.Messages(c.Request().Context(), h.Key, h.Generation, after, limit+1)
+	out := a.unsentOf(c)
+	defer out.release()
+	ctx := c.Request().Context()
+	if err := out.hold(ctx, min(h.Bytes, pageBytes)); err != nil {
+		return err
+	}
+	read, err := a.cfg.Histories.Messages(ctx, h.Key, h.Generation, after, store.MessageLimit{Messages: limit, Bytes: pageBytes})
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, limit, messageOf, func(m store.StoredMessage) string {
-		return strconv.FormatInt(m.Seq, 10)
-	}))
+	p := pageOf(read.Messages, limit, messageOf, nil)
+	if n := len(read.Messages); read.More && n > 0 {
+		p.Next = cursor(strconv.FormatInt(read.Messages[n-1].Seq, 10))
+	}
+	return out.answer(c, p)
 }
 
 // window answers with what the next call of a method would send. It is one
@@ -128,11 +140,16 @@ func (a *API) window(c echo.Context, h store.History, q map[string]string) error
 	if err != nil {
 		return carrel.Fail(op, abi.BadRequest, "view=window needs method=Service.method, such as com.acme.MyChat.chat")
 	}
+	out := a.unsentOf(c)
+	defer out.release()
+	if err := out.hold(c.Request().Context(), min(h.Bytes, a.cfg.Limits.WindowBytes)); err != nil {
+		return err
+	}
 	rows, err := a.cfg.Invoker.Window(c.Request().Context(), caller(c), h, at.Plugin, at.Service, at.Method)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, len(rows), messageOf, nil))
+	return out.answer(c, pageOf(rows, len(rows), messageOf, nil))
 }
 
 func messageOf(m store.StoredMessage) client.Message {

@@ -25,11 +25,18 @@ func numberCursor(at string, otherwise int64) (int64, error) {
 	if at == "" {
 		return otherwise, nil
 	}
-	n, err := strconv.ParseInt(at, 10, 64)
-	if err != nil {
+	n, ok := number(at)
+	if !ok {
 		return 0, badCursor()
 	}
 	return n, nil
+}
+
+// number reads an integer of 0 or more as it is written in JSON, and so in a
+// query: no sign, no zeros before it.
+func number(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == s
 }
 
 func badCursor() error {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net/http"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -24,8 +23,9 @@ func (a *API) pluginLog(c echo.Context) error {
 		return err
 	}
 	after := int64(0)
-	if q["after"] != "" {
-		if after, err = strconv.ParseInt(q["after"], 10, 64); err != nil || after < 0 {
+	if s, given := q["after"]; given {
+		var ok bool
+		if after, ok = number(s); !ok {
 			return carrel.Fail("httpapi.log", abi.BadRequest, "after is the number of a line")
 		}
 	}
@@ -47,7 +47,7 @@ func (a *API) pluginLog(c echo.Context) error {
 		}
 		p.Data = append(p.Data, lineOf(l))
 	}
-	return c.JSON(http.StatusOK, p)
+	return a.answer(c, p)
 }
 
 func lineOf(e plugins.Entry) client.LogLine {

@@ -29,7 +29,7 @@ func (a *API) listPlugins(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, limit, pluginOf, func(p store.Plugin) string { return string(p.Name) }))
+	return a.answer(c, pageOf(rows, limit, pluginOf, func(p store.Plugin) string { return string(p.Name) }))
 }
 
 func pluginOf(p store.Plugin) client.Plugin {
@@ -175,7 +175,7 @@ func (a *API) listVersions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, limit,
+	return a.answer(c, pageOf(rows, limit,
 		func(v store.Version) client.Version { return versionOf(v, p.Active) },
 		func(v store.Version) string { return strconv.Itoa(v.N) }))
 }
@@ -210,7 +210,7 @@ func (a *API) getVersion(c echo.Context) error {
 	}
 	out := versionOf(v, p.Active)
 	out.Manifest, out.Report = v.Manifest, v.Report
-	return c.JSON(http.StatusOK, out)
+	return a.answer(c, out)
 }
 
 func (a *API) getManifest(c echo.Context) error {
@@ -218,7 +218,7 @@ func (a *API) getManifest(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSONBlob(http.StatusOK, v.Manifest)
+	return a.answerBytes(c, echo.MIMEApplicationJSON, v.Manifest)
 }
 
 func (a *API) getReport(c echo.Context) error {
@@ -226,7 +226,7 @@ func (a *API) getReport(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSONBlob(http.StatusOK, v.Report)
+	return a.answerBytes(c, echo.MIMEApplicationJSON, v.Report)
 }
 
 func (a *API) getModule(c echo.Context) error {
@@ -234,11 +234,16 @@ func (a *API) getModule(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	out := a.unsentOf(c)
+	defer out.release()
+	if err := out.hold(c.Request().Context(), v.Bytes); err != nil {
+		return err
+	}
 	b, err := a.cfg.Catalog.Module(c.Request().Context(), v.Tenant, v.Plugin, v.Digest)
 	if err != nil {
 		return err
 	}
-	return c.Blob(http.StatusOK, "application/wasm", b)
+	return out.send(c, "application/wasm", b)
 }
 
 func (a *API) deleteVersion(c echo.Context) error {

@@ -104,7 +104,7 @@ func (a *API) listSessions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, pageOf(rows, limit, sessionOf, func(s store.Session) string { return string(s.ID) }))
+	return a.answer(c, pageOf(rows, limit, sessionOf, func(s store.Session) string { return string(s.ID) }))
 }
 
 // sessionParam reads the session that a route names.

@@ -90,11 +90,11 @@ func (v *Invoker) placed(ctx context.Context, p past, sent []carrel.Message, cha
 		sent = sent[1:]
 	}
 	if len(out) > 0 && out[0].Role == carrel.RoleSystem && !changed {
-		stored, err := v.cfg.Histories.Messages(ctx, p.key, p.view.Generation, -1, 1)
+		first, err := v.cfg.Histories.Messages(ctx, p.key, p.view.Generation, -1, store.MessageLimit{Messages: 1})
 		if err != nil {
 			return nil, fmt.Errorf("read system message: %w", err)
 		}
-		if len(stored) > 0 && stored[0].Seq == 0 {
+		if stored := first.Messages; len(stored) > 0 && stored[0].Seq == 0 {
 			out[0].At = stored[0].At
 		}
 	}
@@ -110,11 +110,11 @@ func (v *Invoker) placed(ctx context.Context, p past, sent []carrel.Message, cha
 	if err != nil {
 		return nil, err
 	}
-	rows, err := v.cfg.Histories.Messages(ctx, p.key, p.view.Generation, after, len(sent))
+	page, err := v.cfg.Histories.Messages(ctx, p.key, p.view.Generation, after, store.MessageLimit{Messages: len(sent)})
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
-	for _, m := range rows { // a turn that was committed since the view is none of it
+	for _, m := range page.Messages { // a turn that was committed since the view is none of it
 		if m.Turn <= p.view.LastTurn {
 			out = append(out, m)
 		}
@@ -132,11 +132,11 @@ func (v *Invoker) before(ctx context.Context, p past, turn int64) (int64, error)
 		if failed != nil {
 			return true
 		}
-		rows, err := v.cfg.Histories.Messages(ctx, p.key, p.view.Generation, int64(seq), 1)
+		next, err := v.cfg.Histories.Messages(ctx, p.key, p.view.Generation, int64(seq), store.MessageLimit{Messages: 1})
 		if err != nil {
 			failed = fmt.Errorf("find turn: %w", err)
 		}
-		return err != nil || len(rows) == 0 || rows[0].Turn >= turn
+		return err != nil || len(next.Messages) == 0 || next.Messages[0].Turn >= turn
 	}
 	most := int(p.view.Stored)
 	for !newer(most) {

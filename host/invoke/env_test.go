@@ -360,12 +360,12 @@ func (e *env) stored(tenant carrel.TenantID) map[carrel.MemoryID]string {
 	}
 	out := map[carrel.MemoryID]string{}
 	for _, h := range list {
-		messages, err := e.disk.Messages(ctx, h.Key, h.Generation, -1, 1000)
+		page, err := e.disk.Messages(ctx, h.Key, h.Generation, -1, store.MessageLimit{Messages: 1000})
 		if err != nil {
 			e.t.Fatal(err)
 		}
 		var texts []string
-		for _, m := range messages {
+		for _, m := range page.Messages {
 			texts = append(texts, string(m.Role)+":"+m.Content)
 		}
 		out[h.Key.ID] = strings.Join(texts, " ")

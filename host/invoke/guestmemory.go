@@ -100,15 +100,15 @@ func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, li
 	}
 	size := int64(0)
 	for {
-		ask := min(readMessages, limit+1-len(page))
-		rows, err := g.v.cfg.Histories.Messages(ctx, k, view.Generation, after, ask)
+		rows, err := g.v.cfg.Histories.Messages(ctx, k, view.Generation, after,
+			store.MessageLimit{Messages: min(readMessages, limit+1-len(page)), Bytes: pageBytes})
 		if carrel.CodeOf(err) == abi.NotFound { // it ended in between
 			return page, false, nil
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("read messages: %w", err)
 		}
-		for _, m := range rows {
+		for _, m := range rows.Messages {
 			if m.Seq > 0 { // the system message never fills a page by itself
 				size += m.Size()
 			}
@@ -117,7 +117,7 @@ func (g *guest) Messages(ctx context.Context, of imports.Memory, after int64, li
 			}
 			page, after = append(page, messageOf(m)), m.Seq
 		}
-		if len(rows) < ask {
+		if !rows.More {
 			return page, false, nil
 		}
 	}

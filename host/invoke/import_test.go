@@ -61,7 +61,8 @@ func TestAnImportIsAHistoryLikeOthers(t *testing.T) {
 	if h.Key != explicit("1") || h.Plugin != "w" || h.Messages != 5 || h.LastTurn != 2 || !h.Application {
 		t.Errorf("it is %+v", h)
 	}
-	rows, err := e.disk.Messages(t.Context(), h.Key, h.Generation, -1, 10)
+	page, err := e.disk.Messages(t.Context(), h.Key, h.Generation, -1, store.MessageLimit{Messages: 10})
+	rows := page.Messages
 	if err != nil || shown(rows) != "0/0 system:You were 1/1 user:U1 2/1 assistant:A1 3/2 user:U2 4/2 assistant:A2" {
 		t.Fatalf("it holds %s, %v", shown(rows), err)
 	}

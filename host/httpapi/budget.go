@@ -10,11 +10,11 @@ import (
 	"github.com/carrelhost/carrel"
 )
 
-// bodies is the room for all bodies that are being handled, in bytes. One
-// tenant has a part of it at the most: room is taken before a body arrives, so
-// that clients which announce bodies and send none would else keep everybody
-// out. It is safe for concurrent use.
-type bodies struct {
+// budget is room that all tenants have together. One of them has a part of it
+// at the most: clients that announce bodies and send none, or ask for answers
+// and do not read them, would else keep everybody out. It is safe for
+// concurrent use.
+type budget struct {
 	all  *semaphore.Weighted
 	most int64 // of one tenant
 
@@ -26,19 +26,23 @@ type bodies struct {
 // for, some of it.
 type part struct {
 	room   *semaphore.Weighted
-	wanted int64 // bytes that it has or waits for
+	wanted int64 // what it has or waits for
 }
 
-// newBodies makes room as the limits say. A tenant has half of it, or as much
-// as the largest single body takes.
-func newBodies(l Limits) *bodies {
+// newBodies makes room for all bodies that are being handled, in bytes. A
+// tenant has half of it, or as much as the largest single body takes.
+func newBodies(l Limits) *budget {
 	most := min(l.BodyBytes, max(l.BodyBytes/2, l.ModuleBytes, l.ImportBytes, l.RequestBytes, l.FrameBytes+1))
-	return &bodies{all: semaphore.NewWeighted(l.BodyBytes), most: most, tenants: map[carrel.TenantID]*part{}}
+	return newBudget(l.BodyBytes, most)
+}
+
+func newBudget(all, mostOfTenant int64) *budget {
+	return &budget{all: semaphore.NewWeighted(all), most: mostOfTenant, tenants: map[carrel.TenantID]*part{}}
 }
 
 // acquire takes room for a tenant, "" is the administrator's, and waits for it
 // until ctx ends. All of it is to be released.
-func (b *bodies) acquire(ctx context.Context, t carrel.TenantID, size int64) error {
+func (b *budget) acquire(ctx context.Context, t carrel.TenantID, size int64) error {
 	if size == 0 {
 		return nil
 	}
@@ -56,7 +60,7 @@ func (b *bodies) acquire(ctx context.Context, t carrel.TenantID, size int64) err
 }
 
 // release gives back what a tenant took, at once or bit by bit.
-func (b *bodies) release(t carrel.TenantID, size int64) {
+func (b *budget) release(t carrel.TenantID, size int64) {
 	if size == 0 {
 		return
 	}
@@ -68,7 +72,7 @@ func (b *bodies) release(t carrel.TenantID, size int64) {
 	b.leave(t, size)
 }
 
-func (b *bodies) enter(t carrel.TenantID, size int64) *part {
+func (b *budget) enter(t carrel.TenantID, size int64) *part {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p, ok := b.tenants[t]
@@ -80,7 +84,7 @@ func (b *bodies) enter(t carrel.TenantID, size int64) *part {
 	return p
 }
 
-func (b *bodies) leave(t carrel.TenantID, size int64) {
+func (b *budget) leave(t carrel.TenantID, size int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.tenants[t]
