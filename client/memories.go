@@ -58,9 +58,10 @@ func (c *Client) DeleteMemory(ctx context.Context, key string) (Ended, error) {
 
 func memoryPath(key string) string { return "/api/v1/memories/" + url.PathEscape(key) }
 
-// EraseSubject ends every history that an end user's calls touched.
-func (c *Client) EraseSubject(ctx context.Context, subject string) (Ended, error) {
-	var out Ended
+// EraseSubject ends every history that an end user's calls touched. If it
+// fails, what was erased stays erased, and another call goes on.
+func (c *Client) EraseSubject(ctx context.Context, subject string) (Erased, error) {
+	var out Erased
 	err := c.do(ctx, http.MethodPost, "/api/v1/subjects/erase", nil, Erase{subject}, &out)
 	return out, err
 }

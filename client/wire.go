@@ -56,6 +56,12 @@ type Ended struct {
 	EvictionPending bool      `json:"evictionPending,omitempty"`
 }
 
+// Erased is the answer of an erasure.
+type Erased struct {
+	Evicted   []Evicted `json:"evicted"`   // at most 1,000 of them
+	Histories int64     `json:"histories"` // that ended, listed or not
+}
+
 // Method describes a service method to those who want to call it.
 type Method struct {
 	Address     string          `json:"address"`

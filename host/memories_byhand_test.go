@@ -126,7 +126,7 @@ func TestAnErasedSubjectLeavesNothingButRecords(t *testing.T) {
 		start := time.Now().Add(-time.Minute)
 
 		done, err := acme.Client().EraseSubject(t.Context(), "ada")
-		if err != nil || len(done.Evicted) != 3 {
+		if err != nil || len(done.Evicted) != 3 || done.Histories != 3 {
 			t.Fatalf("erased: %+v, %v", done, err)
 		}
 		for _, e := range done.Evicted {
@@ -149,7 +149,7 @@ func TestAnErasedSubjectLeavesNothingButRecords(t *testing.T) {
 			}
 		}
 		again, err := acme.Client().EraseSubject(t.Context(), "ada")
-		if err != nil || again.Evicted == nil || len(again.Evicted) > 0 {
+		if err != nil || again.Evicted == nil || len(again.Evicted) > 0 || again.Histories != 0 {
 			t.Errorf("erased again: %+v, %v", again, err)
 		}
 		for name, body := range map[string]string{

@@ -34,6 +34,13 @@ type EvictionFilter struct {
 // it is configured otherwise. Where one more comes the oldest goes.
 const DefaultEvictionRecords = 10_000
 
+// Erasure is what one change of EraseSubject did. It is the caller's.
+type Erasure struct {
+	Evicted []carrel.Eviction // by rising generation
+	// More says that something may be left, so that it is to be called again.
+	More bool
+}
+
 // Evictions keeps records of histories that ended.
 type Evictions interface {
 	// ListEvictions returns the records that f picks, by rising number. Those
@@ -47,10 +54,11 @@ type Evictions interface {
 
 	// EraseSubject ends, with the reason erased, every history that a subject
 	// of the tenant ever touched, under whichever key, and every one that was
-	// touched in its open HTTP sessions; it closes those sessions and removes
-	// them and its closed ones, and its idempotent answers. All of it is one
-	// change. It reports the histories by rising generation, and neither the
-	// reports nor the records name a scope. A subject that nobody heard of has
-	// none, and the empty one is nobody.
-	EraseSubject(ctx context.Context, t carrel.TenantID, s carrel.Subject, at time.Time) ([]carrel.Eviction, error)
+	// touched in its open HTTP sessions; then it closes those sessions and
+	// removes them and its closed ones, and its idempotent answers. One call is
+	// one change, of up to limit (at least 1) of each: what was erased stays
+	// erased, and whoever wants all of it calls until no more is left. Neither
+	// the reports nor the records name a scope. A subject that nobody heard of
+	// has none, and the empty one is nobody.
+	EraseSubject(ctx context.Context, t carrel.TenantID, s carrel.Subject, at time.Time, limit int) (Erasure, error)
 }

@@ -33,8 +33,21 @@ type Cutoff = time.Time
 // ViewLimit bounds what View reads.
 type ViewLimit struct {
 	Messages int   // 0 = none
-	Bytes    int64 // reading stops with the message that exceeds it; 0 = no bound
+	Bytes    int64 // of the messages, as carrel.Message.Size counts; 0 = no bound
 	Cutoff   Cutoff
+}
+
+// MessageLimit bounds what Messages reads.
+type MessageLimit struct {
+	Messages int   // 0 = none
+	Bytes    int64 // of the messages, as carrel.Message.Size counts; 0 = no bound
+	Cutoff   Cutoff
+}
+
+// MessagePage is a part of a history.
+type MessagePage struct {
+	Messages []StoredMessage // by Seq
+	More     bool            // there are messages after these
 }
 
 // View is what one read of a history yields: enough to decide what the model
@@ -89,6 +102,8 @@ type Committed struct {
 	Generation int64
 	LastTurn   int64 // the number of the last turn
 	Trimmed    int64 // messages that were deleted for the sake of Most
+	// Replaced is as in Touched: of a commit that touches.
+	Replaced *carrel.Eviction
 }
 
 // StoredMessage is a message with its place in its history.
@@ -132,7 +147,8 @@ type Deletion struct {
 type Histories interface {
 	// View reads the newest messages under k, within limit, oldest first and
 	// the system message apart, as of one instant. What is older is not read,
-	// however long the history is.
+	// however long the history is: reading ends before the message with which
+	// they would exceed limit, and none is read whose content alone does.
 	View(ctx context.Context, k carrel.MemoryKey, limit ViewLimit) (View, error)
 
 	// Commit changes a history. If its generation is not the one that the
@@ -147,11 +163,11 @@ type Histories interface {
 	// ListHistories returns the histories that f picks, by rising generation.
 	ListHistories(ctx context.Context, f HistoryFilter) ([]History, error)
 
-	// Messages returns up to limit messages of the given generation of k with
-	// Seq above after, by Seq; after -1 begins with the system message.
-	// Another generation, or none, is not_found. It knows no cutoff: whoever
-	// has the generation has just asked.
-	Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]StoredMessage, error)
+	// Messages returns messages of the given generation of k with Seq above
+	// after, within limit; after -1 begins with the system message. The first
+	// is returned however many bytes it has; no other is read whose content
+	// alone exceeds limit.Bytes. Another generation, or none, is not_found.
+	Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit MessageLimit) (MessagePage, error)
 
 	// DeleteTurn deletes one turn of the given generation of k, whatever runs
 	// on it; not_found if the generation or the turn is not there. The history
@@ -165,6 +181,8 @@ type Histories interface {
 
 	// ExpireHistories ends up to limit histories, of all tenants, that have
 	// expired by the cutoff, the longest unused first, and reports them with
-	// the reason expired. Fewer than limit are the last.
+	// the reason expired. Fewer than limit are the last. What it deletes within
+	// the change is bounded, whatever they hold: the records of long histories
+	// may follow by some seconds.
 	ExpireHistories(ctx context.Context, c Cutoff, at time.Time, limit int) ([]carrel.Eviction, error)
 }

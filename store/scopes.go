@@ -28,15 +28,23 @@ type Touch struct {
 	Cutoff Cutoff
 }
 
+// Touched is what a Touch came to. It is the caller's.
+type Touched struct {
+	Generation int64
+	// Replaced is the end of the history that had expired and made room for
+	// the one of this generation; nil if none did. Nobody else reports it.
+	Replaced *carrel.Eviction
+}
+
 // Scopes keeps scope instances and which memory keys were touched in them.
 type Scopes interface {
 	// Touch records that Key was used in Scope, creates an empty history if
 	// there is none, and returns the history's generation. A history that has
-	// expired ends, with a record, before the new one begins. A request scope
+	// expired ends, with a record and a report, before the new one begins. A request scope
 	// instance is opened by its first touch: whoever owns it does not touch
 	// after closing it. An application or session scope instance that is not
 	// open is scope_closed.
-	Touch(ctx context.Context, t Touch) (generation int64, err error)
+	Touch(ctx context.Context, t Touch) (Touched, error)
 
 	// CloseScope closes a scope instance and deletes every history whose key
 	// was touched in it, in one change, and reports them. The HTTP session

@@ -101,7 +101,8 @@ func newMemoryEraseCommand(e env) *cobra.Command {
 		Short: "End everything that an end user's calls touched",
 		Long: "End every chat history that calls on behalf of an end user touched, by whichever\n" +
 			"key, the user's sessions, and the answers kept for its idempotency keys. It is for\n" +
-			"the tenant's owner, and asks no questions.",
+			"the tenant's owner, and asks no questions. If it fails, what was erased is\n" +
+			"gone, and the same command goes on. It lists the first 1,000 histories.",
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := n.client()
@@ -113,8 +114,11 @@ func newMemoryEraseCommand(e env) *cobra.Command {
 				return err
 			}
 			return o.result(done, func(w io.Writer) {
-				printEvicted(w, done.Evicted, done.EvictionPending)
-				fmt.Fprintf(w, "erased: %q (%s)\n", args[0], counted(len(done.Evicted), "history", "histories"))
+				printEvicted(w, done.Evicted, false)
+				if more := int(done.Histories) - len(done.Evicted); more > 0 {
+					fmt.Fprintf(w, "ended: %s\n", counted(more, "more", "more"))
+				}
+				fmt.Fprintf(w, "erased: %q (%s)\n", args[0], counted(int(done.Histories), "history", "histories"))
 			})
 		},
 	}

@@ -1,6 +1,9 @@
 package httpapi
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/carrelhost/carrel"
 )
 
@@ -57,6 +60,13 @@ func (s *buffers) Touching(id carrel.RequestID, h carrel.Handle) {
 		s.touching[h] = map[*track]struct{}{}
 	}
 	s.touching[h][t] = struct{}{}
+}
+
+// touchedBy returns what the request of a buffer touched or read, so far.
+func (s *buffers) touchedBy(b *buffer) []carrel.Handle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(b.run.track.touched))
 }
 
 // Evicted implements scope.Watcher. The events of the request whose own scope

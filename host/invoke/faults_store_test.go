@@ -146,8 +146,8 @@ func (s *faulty) ListHistories(ctx context.Context, f store.HistoryFilter) ([]st
 	return through(ctx, s, "ListHistories", func(ctx context.Context) ([]store.History, error) { return s.Store.ListHistories(ctx, f) })
 }
 
-func (s *faulty) Messages(ctx context.Context, k carrel.MemoryKey, g, after int64, limit int) ([]store.StoredMessage, error) {
-	return through(ctx, s, "Messages", func(ctx context.Context) ([]store.StoredMessage, error) {
+func (s *faulty) Messages(ctx context.Context, k carrel.MemoryKey, g, after int64, limit store.MessageLimit) (store.MessagePage, error) {
+	return through(ctx, s, "Messages", func(ctx context.Context) (store.MessagePage, error) {
 		return s.Store.Messages(ctx, k, g, after, limit)
 	})
 }
@@ -166,8 +166,8 @@ func (s *faulty) ExpireHistories(ctx context.Context, c store.Cutoff, at time.Ti
 	})
 }
 
-func (s *faulty) Touch(ctx context.Context, t store.Touch) (int64, error) {
-	return through(ctx, s, "Touch", func(ctx context.Context) (int64, error) { return s.Store.Touch(ctx, t) })
+func (s *faulty) Touch(ctx context.Context, t store.Touch) (store.Touched, error) {
+	return through(ctx, s, "Touch", func(ctx context.Context) (store.Touched, error) { return s.Store.Touch(ctx, t) })
 }
 
 func (s *faulty) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
@@ -198,8 +198,10 @@ func (s *faulty) Grant(ctx context.Context, t carrel.TenantID, p carrel.PluginNa
 	return through(ctx, s, "Grant", func(ctx context.Context) (store.Grant, error) { return s.Store.Grant(ctx, t, p) })
 }
 
-func (s *faulty) EraseSubject(ctx context.Context, t carrel.TenantID, who carrel.Subject, at time.Time) ([]carrel.Eviction, error) {
-	return through(ctx, s, "EraseSubject", func(ctx context.Context) ([]carrel.Eviction, error) { return s.Store.EraseSubject(ctx, t, who, at) })
+func (s *faulty) EraseSubject(ctx context.Context, t carrel.TenantID, who carrel.Subject, at time.Time, limit int) (store.Erasure, error) {
+	return through(ctx, s, "EraseSubject", func(ctx context.Context) (store.Erasure, error) {
+		return s.Store.EraseSubject(ctx, t, who, at, limit)
+	})
 }
 
 func (s *faulty) Claim(ctx context.Context, c store.Claim, most store.ClaimLimits) (store.Claimed, error) {

@@ -51,7 +51,7 @@ func TestWhatEndsAHistoryEndsItsTurn(t *testing.T) {
 			}
 		},
 		"its subject is erased": func(e *env, _ carrel.MemoryKey) {
-			if gone, err := e.scopes.Erase(e.t.Context(), acme, "ann"); err != nil || len(gone) != 1 {
+			if gone, err := e.scopes.Erase(e.t.Context(), acme, "ann"); err != nil || gone.Histories != 1 {
 				e.t.Errorf("erased %+v, %v", gone, err)
 			}
 		},

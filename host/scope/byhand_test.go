@@ -2,6 +2,8 @@ package scope_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -93,7 +95,7 @@ func TestErasingASubject(t *testing.T) {
 
 		evicted, err := r.Erase(t.Context(), acme, "ann")
 		noError(t, err)
-		if len(evicted) != 3 {
+		if len(evicted.Evicted) != 3 || evicted.Histories != 3 {
 			t.Errorf("erased are %+v", evicted)
 		}
 		if got := seen(t, r); !slices.Equal(got, []carrel.MemoryID{"his"}) {
@@ -127,4 +129,50 @@ func TestErasingASubject(t *testing.T) {
 			t.Errorf("seen are %v", got)
 		}
 	})
+}
+
+// torn is a store on which an erasure ends after some changes.
+type torn struct {
+	*disk
+	left   int   // changes until it fails
+	limits []int // of every change
+}
+
+func (d *torn) EraseSubject(ctx context.Context, t carrel.TenantID, s carrel.Subject, at time.Time, limit int) (store.Erasure, error) {
+	d.limits = append(d.limits, limit)
+	if d.left--; d.left < 0 {
+		return store.Erasure{}, errDisk
+	}
+	return d.disk.EraseSubject(ctx, t, s, at, limit)
+}
+
+func TestErasingMuchGoesOnWhereItFailed(t *testing.T) {
+	const many = 1600
+	d, watcher := &torn{disk: newDisk(t), left: 2}, &onlooker{}
+	r := registry(t, d.disk, "one", func(c *scope.Config) { c.Store = d })
+	r.Watch(watcher)
+	q := r.Begin(acme, "req_1")
+	for n := range many {
+		noError(t, q.Touch(t.Context(), request(carrel.MemoryID(fmt.Sprint(n)))))
+	}
+	if done, err := r.Erase(t.Context(), acme, "ann"); !errors.Is(err, errDisk) || done.Histories != 0 {
+		t.Fatalf("got %+v, %v", done, err)
+	}
+	left := len(histories(t, d.disk))
+	if erased := many - left; erased == 0 || left == 0 || len(watcher.all()) != erased+1 {
+		t.Errorf("%d are left, watchers were told of %d", left, len(watcher.all()))
+	}
+	d.left = many
+	done, err := r.Erase(t.Context(), acme, "ann")
+	if err != nil || done.Histories != left || len(done.Evicted) != 1000 {
+		t.Errorf("it erases %d and lists %d, %v, want %d and 1000", done.Histories, len(done.Evicted), err, left)
+	}
+	if now := histories(t, d.disk); len(now) != 0 || len(watcher.all()) != many+2 || watcher.all()[many+1] != "erased ann of acme" {
+		t.Errorf("%d are left, watchers were told of %d", len(now), len(watcher.all()))
+	}
+	for _, limit := range d.limits {
+		if limit < 1 || limit > 500 {
+			t.Errorf("a change of %d", limit)
+		}
+	}
 }

@@ -58,7 +58,7 @@ func uses() map[string]func(ctx context.Context, r *scope.Registry, was before) 
 			return mustBe(abi.NotFound, h, err)
 		},
 		"the messages of a generation that was learned before": func(ctx context.Context, r *scope.Registry, was before) error {
-			list, err := r.Histories().Messages(ctx, was.h.Key, was.h.Generation, -1, 10)
+			list, err := r.Histories().Messages(ctx, was.h.Key, was.h.Generation, -1, store.MessageLimit{Messages: 10})
 			return mustBe(abi.NotFound, list, err)
 		},
 		"a view": func(ctx context.Context, r *scope.Registry, was before) error {

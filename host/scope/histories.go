@@ -42,11 +42,20 @@ func (h Histories) View(ctx context.Context, k carrel.MemoryKey, limit store.Vie
 // Commit implements store.Histories. A turn built upon a history whose session
 // has expired meanwhile is scope_closed: acknowledged, it would be lost.
 func (h Histories) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
-	if err := h.r.settle(ctx, c.Touch.Key.Tenant); err != nil {
+	return h.r.commit(ctx, "", c)
+}
+
+// commit is Commit of a request, if it is that of one.
+func (r *Registry) commit(ctx context.Context, request carrel.ScopeID, c store.Commit) (store.Committed, error) {
+	if err := r.settle(ctx, c.Touch.Key.Tenant); err != nil {
 		return store.Committed{}, err
 	}
-	c.Touch.Cutoff = h.r.cutoff()
-	return h.r.cfg.Store.Commit(ctx, c)
+	c.Touch.Cutoff = r.cutoff()
+	done, err := r.cfg.Store.Commit(ctx, c)
+	if c.Generation == 0 { // else it does not touch
+		r.tellReplaced(request, c.Touch, done.Replaced, err)
+	}
+	return done, err
 }
 
 // History implements store.Histories.
@@ -66,8 +75,8 @@ func (h Histories) ListHistories(ctx context.Context, f store.HistoryFilter) ([]
 	return h.r.cfg.Store.ListHistories(ctx, f)
 }
 
-// lives refuses (not_found) a generation that has expired: whoever reads page
-// by page learned of it a while ago.
+// lives refuses (not_found) a generation that has expired: whoever changes it
+// learned of it a while ago.
 func (h Histories) lives(ctx context.Context, k carrel.MemoryKey, generation int64) error {
 	c := h.r.cutoff()
 	if c.IsZero() {
@@ -82,13 +91,11 @@ func (h Histories) lives(ctx context.Context, k carrel.MemoryKey, generation int
 
 // Messages implements store.Histories. A history that expires between two
 // pages is not_found.
-func (h Histories) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]store.StoredMessage, error) {
+func (h Histories) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit store.MessageLimit) (store.MessagePage, error) {
 	if err := h.r.settle(ctx, k.Tenant); err != nil {
-		return nil, err
+		return store.MessagePage{}, err
 	}
-	if err := h.lives(ctx, k, generation); err != nil {
-		return nil, err
-	}
+	limit.Cutoff = h.r.cutoff()
 	return h.r.cfg.Store.Messages(ctx, k, generation, after, limit)
 }
 

@@ -2,7 +2,9 @@ package scope_test
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -84,7 +86,7 @@ func TestReadingDoesNotKeepAHistoryAlive(t *testing.T) {
 		for range 59 {
 			wait(time.Minute)
 			h := only(t, r)
-			_, err := r.Histories().Messages(t.Context(), h.Key, h.Generation, -1, 10)
+			_, err := r.Histories().Messages(t.Context(), h.Key, h.Generation, -1, store.MessageLimit{Messages: 10})
 			noError(t, err)
 			_, err = r.Histories().View(t.Context(), h.Key, store.ViewLimit{Messages: 10})
 			noError(t, err)
@@ -116,9 +118,7 @@ func TestATurnOnAHistoryThatHasExpiredBeginsANewOne(t *testing.T) {
 		if now := only(t, r); now.Generation != v.Generation || now.Messages != 2 {
 			t.Errorf("seen is %+v", now)
 		}
-		if n := stats(t, r).Evictions[carrel.ReasonExpired]; n != 1 || len(watcher.all()) != 1 {
-			t.Errorf("%d are counted, watchers were told %q", n, watcher.all())
-		}
+		wantOneExpired(t, r, watcher, `a expired by "req_2"`)
 		records, err := d.ListEvictions(t.Context(), store.EvictionFilter{Tenant: acme, Limit: 10})
 		noError(t, err)
 		if len(records) != 1 || records[0].Reason != carrel.ReasonExpired || records[0].Messages != 2 {
@@ -181,10 +181,20 @@ func TestWithoutATimeToLiveHistoriesStay(t *testing.T) {
 	})
 }
 
-// finder counts how often a history is looked for.
+// wantOneExpired checks that one history was counted as expired, and watchers
+// were told of it and of nothing else.
+func wantOneExpired(t *testing.T, r *scope.Registry, watcher *onlooker, told string) {
+	t.Helper()
+	if n := stats(t, r).Evictions[carrel.ReasonExpired]; n != 1 || !slices.Equal(watcher.all(), []string{told}) {
+		t.Errorf("%d are counted, watchers were told %q", n, watcher.all())
+	}
+}
+
+// finder counts what is asked and done beside the touch, the read and the
+// commit of a turn.
 type finder struct {
 	*disk
-	looks atomic.Int64
+	looks, sweeps atomic.Int64
 }
 
 func (f *finder) History(ctx context.Context, t carrel.TenantID, h carrel.Handle, by *store.Toucher, c store.Cutoff) (store.History, error) {
@@ -192,29 +202,126 @@ func (f *finder) History(ctx context.Context, t carrel.TenantID, h carrel.Handle
 	return f.disk.History(ctx, t, h, by, c)
 }
 
-func TestARequestsOwnHistoryIsNotLookedFor(t *testing.T) {
-	d := newDisk(t)
-	counting := &finder{disk: d}
-	r := registry(t, d, "one", func(c *scope.Config) {
-		c.Store, c.HistoryIdleTTL = counting, idle
-	})
-	own := request("req_1#com.acme.Chat.chat")
-	own.Key.Kind = carrel.KindRequest
-	for name, c := range map[string]struct {
-		use   scope.Use
-		looks int64
+func (f *finder) ExpireHistories(ctx context.Context, c store.Cutoff, at time.Time, limit int) ([]carrel.Eviction, error) {
+	f.sweeps.Add(1)
+	return f.disk.ExpireHistories(ctx, c, at, limit)
+}
+
+// Whoever uses one history pays for no other, and asks about it only once.
+func TestARequestEndsNoExpiredHistoryButItsOwn(t *testing.T) {
+	for name, use := range map[string]struct {
+		do   func(t *testing.T, q *scope.Request, u scope.Use)
+		told string
 	}{
-		"nobody else can have one under the request's own id": {own, 0},
-		"anybody can have one under an explicit id":           {request("a"), 1},
+		"by its touch": {func(t *testing.T, q *scope.Request, u scope.Use) {
+			t.Helper()
+			noError(t, q.Touch(t.Context(), u))
+		}, `a expired by "req_2"`},
+		"by its first turn": {func(t *testing.T, q *scope.Request, u scope.Use) {
+			t.Helper()
+			noError(t, commitTo(t.Context(), q, u, 0, 2))
+		}, `a expired by "req_2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			counting.looks.Store(0)
-			q := r.Begin(acme, "req_1")
-			defer q.Close(t.Context())
-			noError(t, commitTo(t.Context(), q, c.use, 0, 1))
-			if n := counting.looks.Load(); n != c.looks {
-				t.Errorf("it was looked for %d times, want %d", n, c.looks)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				f, watcher := &finder{disk: newDisk(t)}, &onlooker{}
+				r := registry(t, f.disk, "one", func(c *scope.Config) {
+					expiring(c)
+					c.Store = f
+				})
+				r.Watch(watcher)
+				app := activate(t, f.disk, r, chat)
+				for _, id := range []carrel.MemoryID{"a", "b", "c"} {
+					chatIn(t, f.disk, r, application(app, id))
+				}
+				wait(idle)
+				q := r.Begin(acme, "req_2")
+				use.do(t, q, application(app, "a"))
+				q.Close(t.Context())
+				wantOneExpired(t, r, watcher, use.told)
+				if left := histories(t, f.disk); len(left) != 3 {
+					t.Errorf("left are %v: others' are the sweep's to end", left)
+				}
+				h := only(t, r)
+				_, err := r.Histories().Messages(t.Context(), h.Key, h.Generation, -1, store.MessageLimit{Messages: 10})
+				noError(t, err)
+				if f.looks.Load() != 0 || f.sweeps.Load() != 0 {
+					t.Errorf("%d histories were looked for, there were %d sweeps", f.looks.Load(), f.sweeps.Load())
+				}
+			})
 		})
 	}
+}
+
+// A touch of unknown outcome may have ended the history before it.
+func TestATouchThatWasNotAnsweredIsToldToWhoeverKeepsCopies(t *testing.T) {
+	for name, c := range map[string]struct {
+		expires bool
+		told    []string
+	}{
+		"histories expire":        {true, []string{`a expired by "req_2"`}},
+		"histories do not expire": {false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, watcher := newDisk(t), &onlooker{}
+				r := registry(t, d, "one", func(cfg *scope.Config) {
+					if sessions(cfg); c.expires {
+						expiring(cfg)
+					}
+				})
+				r.Watch(watcher)
+				app := activate(t, d, r, chat)
+				chatIn(t, d, r, application(app, "a"))
+				wait(idle)
+				d.failNth(1, true)
+				if err := r.Begin(acme, "req_2").Touch(t.Context(), application(app, "a")); !errors.Is(err, errDisk) {
+					t.Fatalf("got %v", err)
+				}
+				if !slices.Equal(watcher.all(), c.told) || stats(t, r).Evictions[carrel.ReasonExpired] != 0 {
+					t.Errorf("told %q, counted %v", watcher.all(), stats(t, r).Evictions)
+				}
+			})
+		})
+	}
+}
+
+func TestWhetherAnyOfSomeHistoriesHasExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &finder{disk: newDisk(t)}
+		r := registry(t, f.disk, "one", func(c *scope.Config) {
+			expiring(c)
+			c.Store = f
+		})
+		app := activate(t, f.disk, r, chat)
+		chatIn(t, f.disk, r, application(app, "old"))
+		q := r.Begin(acme, "req_long")
+		chatOnce(t, f.disk, q, request("a request's"), 1)
+		wait(idle)
+		chatIn(t, f.disk, r, application(app, "young"))
+		for name, c := range map[string]struct {
+			tenant carrel.TenantID
+			of     []carrel.MemoryID
+			want   bool
+			looks  int64
+		}{
+			"none is asked about":               {acme, nil, false, 0},
+			"none has":                          {acme, []carrel.MemoryID{"young", "a request's", "never there"}, false, 3},
+			"one has, and no more are asked of": {acme, []carrel.MemoryID{"young", "old", "a request's"}, true, 2},
+			"it is another tenant's":            {"globex", []carrel.MemoryID{"old"}, false, 1},
+		} {
+			f.looks.Store(0)
+			var of []carrel.Handle
+			for _, id := range c.of {
+				of = append(of, r.Handle(key(id)))
+			}
+			got, err := r.Expired(t.Context(), c.tenant, of)
+			if err != nil || got != c.want || f.looks.Load() != c.looks {
+				t.Errorf("%s: got %v, %v after %d looks", name, got, err, f.looks.Load())
+			}
+		}
+		if f.sweeps.Load() != 0 || len(histories(t, f.disk)) != 3 {
+			t.Errorf("there were %d sweeps, left are %v", f.sweeps.Load(), histories(t, f.disk))
+		}
+	})
 }

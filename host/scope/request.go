@@ -70,12 +70,10 @@ func (q *Request) Touch(ctx context.Context, u Use) error {
 	if err := q.r.settle(ctx, u.Key.Tenant); err != nil {
 		return err
 	}
-	if err := q.r.endExpired(ctx, u.Key); err != nil {
-		return err
-	}
 	return q.write(u, func(t store.Touch) error {
 		t.Cutoff = q.r.cutoff()
-		_, err := q.r.cfg.Store.Touch(ctx, t)
+		done, err := q.r.cfg.Store.Touch(ctx, t)
+		q.r.tellReplaced(q.in.ID, t, done.Replaced, err)
 		return err
 	})
 }
@@ -95,13 +93,6 @@ func (q *Request) ownsAlone(k carrel.MemoryKey) bool {
 // scope_closed if the history ended meanwhile or the scope did, and those of
 // Histories.
 func (q *Request) Commit(ctx context.Context, u Use, c store.Commit) (done store.Committed, err error) {
-	// Without a generation it touches; nobody else has a key of this very
-	// request's, so that there is nothing to look for.
-	if c.Generation == 0 && !q.ownsAlone(u.Key) {
-		if err := q.r.endExpired(ctx, u.Key); err != nil {
-			return store.Committed{}, err
-		}
-	}
 	ctx, leave, err := q.r.Pass(ctx)
 	if err != nil {
 		return store.Committed{}, err
@@ -109,7 +100,7 @@ func (q *Request) Commit(ctx context.Context, u Use, c store.Commit) (done store
 	defer leave()
 	err = q.write(u, func(t store.Touch) error {
 		c.Touch, c.At = t, t.At
-		done, err = q.r.Histories().Commit(ctx, c)
+		done, err = q.r.commit(ctx, q.in.ID, c)
 		return err
 	})
 	if carrel.CodeOf(err) == abi.ScopeClosed {

@@ -109,12 +109,15 @@ func (d *disk) write(ctx context.Context, what string, do func() error) error {
 	return failure
 }
 
-func (d *disk) Touch(ctx context.Context, t store.Touch) (generation int64, err error) {
+func (d *disk) Touch(ctx context.Context, t store.Touch) (done store.Touched, err error) {
 	err = d.write(ctx, "touch "+string(t.Key.ID), func() (err error) {
-		generation, err = d.Store.Touch(ctx, t)
+		done, err = d.Store.Touch(ctx, t)
 		return err
 	})
-	return generation, err
+	if err != nil {
+		return store.Touched{}, err
+	}
+	return done, nil
 }
 
 func (d *disk) Commit(ctx context.Context, c store.Commit) (done store.Committed, err error) {

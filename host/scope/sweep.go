@@ -14,29 +14,27 @@ import (
 // other writes come in between.
 const sweepBatch = 256
 
-// Expire ends the histories that have expired, of all tenants, and tells those
-// who watch: whoever shows copies of what histories say calls it first. Without
-// a time to live it costs nothing. Errors are the store's.
-func (r *Registry) Expire(ctx context.Context) error { return r.sweepHistories(ctx) }
-
-// endExpired ends the history under a key if it has expired. The first write
-// to the new one would end it as well, and nobody would learn of it.
-func (r *Registry) endExpired(ctx context.Context, k carrel.MemoryKey) error {
+// Expired reports whether any of these histories of a tenant has expired, swept
+// or not: then whoever has copies of what it says shows them no more. It asks
+// the store about one after another until one has, and about none without a
+// time to live. Histories that ended are none; those who watch were told.
+// Errors are the store's.
+func (r *Registry) Expired(ctx context.Context, t carrel.TenantID, of []carrel.Handle) (bool, error) {
 	c := r.cutoff()
 	if c.IsZero() {
-		return nil
+		return false, nil
 	}
-	h, err := r.cfg.Store.History(ctx, k.Tenant, r.Handle(k), nil, store.Cutoff{})
-	if carrel.CodeOf(err) == abi.NotFound {
-		return nil
+	for _, h := range of {
+		now, err := r.cfg.Store.History(ctx, t, h, nil, store.Cutoff{})
+		switch {
+		case carrel.CodeOf(err) == abi.NotFound:
+		case err != nil:
+			return false, fmt.Errorf("look for an expired history: %w", err)
+		case now.Application && !now.LastUsedAt.After(c):
+			return true, nil
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("look for an expired history: %w", err)
-	}
-	if !h.Application || h.LastUsedAt.After(c) {
-		return nil
-	}
-	return r.sweepHistories(ctx)
+	return false, nil
 }
 
 // sweepHistories ends the histories that have expired. Nobody has seen them

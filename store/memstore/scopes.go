@@ -45,26 +45,27 @@ func (s *Store) disown(p *plugin) {
 }
 
 // Touch implements store.Scopes.
-func (s *Store) Touch(ctx context.Context, t store.Touch) (int64, error) {
+func (s *Store) Touch(ctx context.Context, t store.Touch) (store.Touched, error) {
 	if err := s.begin(ctx); err != nil {
-		return 0, err
+		return store.Touched{}, err
 	}
 	defer s.mu.Unlock()
-	h, err := s.touch("memstore.Touch", t)
+	h, replaced, err := s.touch("memstore.Touch", t)
 	if err != nil {
-		return 0, err
+		return store.Touched{}, err
 	}
-	return h.Generation, nil
+	return store.Touched{Generation: h.Generation, Replaced: replaced}, nil
 }
 
 // touch changes nothing if it fails.
-func (s *Store) touch(op string, t store.Touch) (*history, error) {
+func (s *Store) touch(op string, t store.Touch) (h *history, replaced *carrel.Eviction, err error) {
 	if t.Scope.Tenant != t.Key.Tenant {
-		return nil, fmt.Errorf("%s: a scope of tenant %s cannot touch a key of tenant %s", op, t.Scope.Tenant, t.Key.Tenant)
+		return nil, nil, fmt.Errorf("%s: a scope of tenant %s cannot touch a key of tenant %s", op, t.Scope.Tenant, t.Key.Tenant)
 	}
-	h, named := s.histories[t.Key], s.handles[handleKey{t.Key.Tenant, t.Handle}]
+	h = s.histories[t.Key]
+	named := s.handles[handleKey{t.Key.Tenant, t.Handle}]
 	if h != named {
-		return nil, fmt.Errorf("%s: handle %s is not this memory key's", op, t.Handle)
+		return nil, nil, fmt.Errorf("%s: handle %s is not this memory key's", op, t.Handle)
 	}
 	sc := s.scopes[t.Scope.ID]
 	switch {
@@ -74,11 +75,11 @@ func (s *Store) touch(op string, t store.Touch) (*history, error) {
 		sc = newScope(si)
 		s.scopes[si.ID] = sc
 	case sc == nil, sc.Tenant != t.Scope.Tenant, sc.Scope != t.Scope.Scope:
-		return nil, carrel.Fail(op, abi.ScopeClosed, "the scope that this work belongs to has closed")
+		return nil, nil, carrel.Fail(op, abi.ScopeClosed, "the scope that this work belongs to has closed")
 	}
 	if h != nil && h.expired(t.Cutoff) {
-		s.evict(h, nil, carrel.ReasonExpired, t.At)
-		h = nil
+		e := s.evict(h, nil, carrel.ReasonExpired, t.At)
+		h, replaced = nil, &e
 	}
 	if h == nil {
 		h = s.newHistory(t)
@@ -91,7 +92,7 @@ func (s *Store) touch(op string, t store.Touch) (*history, error) {
 	h.touchers[t.By] = struct{}{}
 	h.Plugin = t.Plugin
 	h.usedAt(t.At)
-	return h, nil
+	return h, replaced, nil
 }
 
 // touchedIn returns the histories whose keys were touched in a scope instance,

@@ -2,14 +2,11 @@ package memstore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/carrelhost/carrel"
-	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -56,120 +53,18 @@ func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLi
 // newest returns the newest messages within limit. They are the history's own.
 func (h *history) newest(limit store.ViewLimit) []store.StoredMessage {
 	from, size := len(h.messages), int64(0)
-	for from > 0 && len(h.messages)-from < limit.Messages && (limit.Bytes <= 0 || size <= limit.Bytes) {
+	for from > 0 && len(h.messages)-from < limit.Messages {
+		if size += h.messages[from-1].Size(); limit.Bytes > 0 && size > limit.Bytes {
+			break
+		}
 		from--
-		size += h.messages[from].Size()
 	}
 	return h.messages[from:]
-}
-
-// Commit implements store.Histories.
-func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
-	const op = "memstore.Commit"
-	if err := s.begin(ctx); err != nil {
-		return store.Committed{}, err
-	}
-	defer s.mu.Unlock()
-	h := s.live(c.Touch.Key, c.Touch.Cutoff)
-	generation := int64(0)
-	if h != nil {
-		generation = h.Generation
-	}
-	if generation != c.Generation {
-		return store.Committed{}, carrel.Fail(op, abi.ScopeClosed, "the history that this turn was built upon has ended")
-	}
-	if h == nil {
-		var err error
-		if h, err = s.touch(op, c.Touch); err != nil {
-			return store.Committed{}, err
-		}
-	}
-	// Nothing from here on fails.
-	if c.System != nil {
-		s.setSystem(h, *c.System, c.At)
-	}
-	before := h.LastTurn
-	if len(h.messages) == 0 {
-		h.appendTurns(c.Seeds, c.At)
-	}
-	h.appendTurns(c.Turns, c.At)
-	s.drop(h, h.turnsUpTo(min(c.DropTo, before)))
-	trimmed := h.excess(c.Most)
-	s.drop(h, trimmed)
-	h.tokenRate = cmp.Or(c.TokenRate, h.tokenRate)
-	if c.Answer != nil {
-		s.answer(*c.Answer, int64(trimmed))
-	}
-	h.usedAt(c.At)
-	return store.Committed{Generation: h.Generation, LastTurn: h.LastTurn, Trimmed: int64(trimmed)}, nil
-}
-
-func (s *Store) setSystem(h *history, text string, at time.Time) {
-	if h.system != "" {
-		h.Messages--
-		h.Bytes -= int64(len(h.system))
-		s.scrub.Due = true
-	}
-	h.system, h.systemAt = text, stored(at)
-	if text != "" {
-		h.Messages++
-		h.Bytes += int64(len(text))
-	}
-}
-
-// appendTurns gives a turn of no messages no number.
-func (h *history) appendTurns(turns []store.NewTurn, at time.Time) {
-	for _, t := range turns {
-		if len(t.Messages) == 0 {
-			continue
-		}
-		h.LastTurn++
-		when := stored(at)
-		if !t.At.IsZero() {
-			when = stored(t.At)
-		}
-		for _, m := range t.Messages {
-			h.lastSeq++
-			h.messages = append(h.messages, store.StoredMessage{
-				Message: copyMessage(m),
-				Seq:     h.lastSeq,
-				Turn:    h.LastTurn,
-				At:      when,
-				Origin:  t.Origin,
-			})
-			h.Messages++
-			h.Bytes += m.Size()
-		}
-	}
 }
 
 // turnsUpTo returns how many messages the turns up to and with a number have.
 func (h *history) turnsUpTo(turn int64) int {
 	return sort.Search(len(h.messages), func(i int) bool { return h.messages[i].Turn > turn })
-}
-
-// excess returns how many of the oldest messages, in whole turns, have to go
-// so that the history has at most so many, the system message among them, or
-// only the newest turn is left.
-func (h *history) excess(most int64) int {
-	over := h.Messages - most
-	if most <= 0 || over <= 0 || len(h.messages) == 0 {
-		return 0
-	}
-	last := int64(len(h.messages)) - 1
-	cut := h.turnsUpTo(h.messages[min(over-1, last)].Turn)
-	return min(cut, h.turnsUpTo(h.messages[last].Turn-1))
-}
-
-// drop deletes the oldest n messages.
-func (s *Store) drop(h *history, n int) {
-	if n == 0 {
-		return
-	}
-	h.forget(h.messages[:n])
-	clear(h.messages[:n]) // append makes a new array without them in time
-	h.messages = h.messages[n:]
-	s.scrub.Due = true
 }
 
 // forget takes messages that are about to be deleted out of the counts.
@@ -190,28 +85,44 @@ func (s *Store) generation(op string, k carrel.MemoryKey, generation int64) (*hi
 }
 
 // Messages implements store.Histories.
-func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]store.StoredMessage, error) {
+func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit store.MessageLimit) (store.MessagePage, error) {
 	if err := s.begin(ctx); err != nil {
-		return nil, err
+		return store.MessagePage{}, err
 	}
 	defer s.mu.Unlock()
-	h, err := s.generation("memstore.Messages", k, generation)
-	if err != nil {
-		return nil, err
+	const op = "memstore.Messages"
+	h, err := s.generation(op, k, generation)
+	if err == nil && h.expired(limit.Cutoff) {
+		err = carrel.FailNotFound(op)
 	}
-	var list []store.StoredMessage
-	if after < 0 && h.system != "" && limit > 0 {
-		list = append(list, store.StoredMessage{
-			Message: carrel.Message{Role: carrel.RoleSystem, Content: h.system},
-			At:      h.systemAt,
-		})
+	if err != nil {
+		return store.MessagePage{}, err
+	}
+	var page store.MessagePage
+	size := int64(0)
+	add := func(m store.StoredMessage) (more bool) {
+		size += m.Size()
+		if n := len(page.Messages); n >= limit.Messages || n > 0 && limit.Bytes > 0 && size > limit.Bytes {
+			page.More = true
+			return false
+		}
+		m.Message = copyMessage(m.Message)
+		page.Messages = append(page.Messages, m)
+		return true
+	}
+	if after < 0 && h.system != "" && !add(store.StoredMessage{
+		Message: carrel.Message{Role: carrel.RoleSystem, Content: h.system},
+		At:      h.systemAt,
+	}) {
+		return page, nil
 	}
 	from := sort.Search(len(h.messages), func(i int) bool { return h.messages[i].Seq > after })
-	for _, m := range head(h.messages[from:], limit-len(list)) {
-		m.Message = copyMessage(m.Message)
-		list = append(list, m)
+	for _, m := range h.messages[from:] {
+		if !add(m) {
+			break
+		}
 	}
-	return list, nil
+	return page, nil
 }
 
 // DeleteTurn implements store.Histories.

@@ -87,7 +87,7 @@ func beginClosing(ctx context.Context, q *session, si store.ScopeInstance, why c
 }
 
 // beginEnding is beginClosing for histories that end without a scope: a scope
-// that nobody ever had holds them. Their generations rise.
+// that nobody ever had holds them.
 func beginEnding(ctx context.Context, q *session, like carrel.Eviction, all []store.History) error {
 	if err := q.weigh(int64(len(all)), 0); err != nil {
 		return err
@@ -103,14 +103,16 @@ func beginEnding(ctx context.Context, q *session, like carrel.Eviction, all []st
 	if err != nil {
 		return err
 	}
+	oldest, newest := all[0].Generation, all[0].Generation
 	for _, h := range all {
+		oldest, newest = min(oldest, h.Generation), max(newest, h.Generation)
 		if _, err := q.exec(ctx, "INSERT INTO touches (scope, handle) VALUES (?, ?)", id, h.Handle[:]); err != nil {
 			return err
 		}
 	}
-	// Between the first and the last: the emptier looks at no others.
+	// Between the oldest and the newest: the emptier looks at no others.
 	_, err = q.exec(ctx, `INSERT INTO closings (scope, tenant, upto, emptied, session, kind, reason, at)
-		VALUES (?, ?, ?, ?, 0, '', ?, ?)`, id, like.Key.Tenant, all[len(all)-1].Generation, all[0].Generation-1,
+		VALUES (?, ?, ?, ?, 0, '', ?, ?)`, id, like.Key.Tenant, newest, oldest-1,
 		like.Reason, like.At.UnixMicro())
 	if err != nil {
 		return err
@@ -143,7 +145,7 @@ func replace(ctx context.Context, q *session, k carrel.MemoryKey) error {
 	if err := remove(ctx, q, h); err != nil {
 		return err
 	}
-	return record(ctx, q, eviction(like, h))
+	return record(ctx, q, []carrel.Eviction{eviction(like, h)})
 }
 
 // endedBy picks the closing that ended a history, and what it says of it.

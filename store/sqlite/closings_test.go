@@ -72,7 +72,7 @@ func (l *late) Scrub(ctx context.Context, at time.Time) (store.Scrub, error) {
 	return l.Store.Scrub(ctx, at)
 }
 
-func (l *late) Touch(ctx context.Context, t store.Touch) (int64, error) {
+func (l *late) Touch(ctx context.Context, t store.Touch) (store.Touched, error) {
 	if t.Scope.Scope == carrel.ScopeRequest {
 		l.reuse(ctx, t.Scope.ID)
 	}

@@ -85,7 +85,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, er
 		if err := q.weigh(rows, size); err != nil {
 			return store.Committed{}, err
 		}
-		now, err := begin(ctx, q, op, c)
+		now, replaced, err := begin(ctx, q, op, c)
 		if err != nil {
 			return store.Committed{}, err
 		}
@@ -111,7 +111,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, er
 		if err != nil {
 			return store.Committed{}, err
 		}
-		done := store.Committed{Generation: now.generation, LastTurn: now.lastTurn, Trimmed: trimmed}
+		done := store.Committed{Generation: now.generation, LastTurn: now.lastTurn, Trimmed: trimmed, Replaced: replaced}
 		if c.Answer != nil {
 			err = answer(ctx, q, *c.Answer, trimmed)
 		}
@@ -120,24 +120,23 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) (store.Committed, er
 }
 
 // begin returns the history that a commit changes, a new one if it was built
-// upon none.
-func begin(ctx context.Context, q *session, op string, c store.Commit) (state, error) {
-	now, err := current(ctx, q, c.Touch.Key)
+// upon none, and what that one has replaced.
+func begin(ctx context.Context, q *session, op string, c store.Commit) (now state, replaced *carrel.Eviction, err error) {
+	found, err := current(ctx, q, c.Touch.Key)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return now, err
+		return now, nil, err
 	}
-	if now.expired(c.Touch.Cutoff) {
-		now = state{}
+	if !found.expired(c.Touch.Cutoff) {
+		now = found
 	}
 	if now.generation != c.Generation {
-		return now, carrel.Fail(op, abi.ScopeClosed, "the history that this turn was built upon has ended")
+		return now, nil, carrel.Fail(op, abi.ScopeClosed, "the history that this turn was built upon has ended")
 	}
 	if now.generation == 0 {
-		now.nextSeq = 1
-		now.generation, err = touch(ctx, q, op, c.Touch)
-		return now, err
+		touched, err := touch(ctx, q, op, c.Touch, found)
+		return state{generation: touched.Generation, nextSeq: 1}, touched.Replaced, err
 	}
-	return now, nil
+	return now, nil, nil
 }
 
 // setSystem leaves the counts to be written.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/carrelhost/carrel/store"
 )
@@ -26,6 +27,8 @@ type Config struct {
 	// tenant, store.DefaultEvictionRecords by default. Where one more comes the
 	// oldest goes.
 	EvictionRecords int
+	// Now is the clock by which a scrub is timed, time.Now by default.
+	Now func() time.Time
 	// Rand is where the host secret of a new store comes from, crypto/rand by
 	// default.
 	Rand io.Reader
@@ -43,6 +46,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.EvictionRecords == 0 {
 		c.EvictionRecords = store.DefaultEvictionRecords
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader

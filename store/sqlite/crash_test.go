@@ -107,7 +107,7 @@ func TestEveryAcknowledgedTurnSurvivesAKill(t *testing.T) {
 				continue
 			}
 			history := must(s.History(ctx, acme, h, nil, store.Cutoff{}))(t)
-			list := must(s.Messages(ctx, k, v.Generation, -1, 1_000_000))(t)
+			list := must(s.Messages(ctx, k, v.Generation, -1, store.MessageLimit{Messages: 1_000_000}))(t).Messages
 			// One turn more may be there: stored, but killed before it was said.
 			if turns := int(history.LastTurn); turns < acknowledged[w] || len(list) != 3*turns {
 				t.Errorf("key %d has %d turns in %d messages, %d were acknowledged", w, turns, len(list), acknowledged[w])

@@ -75,9 +75,10 @@ func (s *unnumbered) real(told int64) int64 {
 	return s.generations[told-1]
 }
 
-func (s *unnumbered) Touch(ctx context.Context, t store.Touch) (int64, error) {
-	generation, err := s.Store.Touch(ctx, t)
-	return s.told(generation), err
+func (s *unnumbered) Touch(ctx context.Context, t store.Touch) (store.Touched, error) {
+	done, err := s.Store.Touch(ctx, t)
+	done.Generation = s.told(done.Generation)
+	return done, err
 }
 
 func (s *unnumbered) Commit(ctx context.Context, c store.Commit) (store.Committed, error) {
@@ -107,7 +108,7 @@ func (s *unnumbered) ListHistories(ctx context.Context, f store.HistoryFilter) (
 	return list, err
 }
 
-func (s *unnumbered) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]store.StoredMessage, error) {
+func (s *unnumbered) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit store.MessageLimit) (store.MessagePage, error) {
 	return s.Store.Messages(ctx, k, s.real(generation), after, limit)
 }
 

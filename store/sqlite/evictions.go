@@ -16,14 +16,26 @@ type endings struct {
 	began     bool  // a closing began: the emptier has something to do
 }
 
-// atOnce reports whether histories are few enough to be deleted in the
-// transaction that ends them.
-func (e endings) atOnce(all []store.History) bool {
-	messages := int64(0)
+// room is what one change may delete yet.
+type room struct {
+	histories int
+	messages  int64
+}
+
+func (e endings) room() room { return room{e.histories, e.messages} }
+
+// take reports whether there is room to delete histories in the change that
+// ends them, and takes it if so.
+func (r *room) take(all []store.History) bool {
+	left := room{r.histories - len(all), r.messages}
 	for _, h := range all {
-		messages += h.Messages
+		left.messages -= h.Messages
 	}
-	return len(all) <= e.histories && messages <= e.messages
+	if left.histories < 0 || left.messages < 0 {
+		return false
+	}
+	*r = left
+	return true
 }
 
 // endOfScope is what the evictions of a scope that closes have in common.
@@ -39,35 +51,45 @@ func eviction(like carrel.Eviction, h store.History) carrel.Eviction {
 	return like
 }
 
+// evictionsOf is eviction for each of many.
+func evictionsOf(like carrel.Eviction, all []store.History) []carrel.Eviction {
+	var evictions []carrel.Eviction
+	for _, h := range all {
+		evictions = append(evictions, eviction(like, h))
+	}
+	return evictions
+}
+
 // evict ends a history without a scope, and reports it.
 func evict(ctx context.Context, q *session, h store.History, why carrel.EvictionReason, at time.Time) (carrel.Eviction, error) {
-	evictions, err := evictAll(ctx, q, []store.History{h}, why, at)
+	room := q.ends.room()
+	evictions, err := evictAll(ctx, q, &room, []store.History{h}, why, at)
 	if err != nil {
 		return carrel.Eviction{}, err
 	}
 	return evictions[0], nil
 }
 
-// evictAll is evict for one or more histories of one tenant, whose generations
-// rise. What is too much to delete at once is only taken out of sight.
-func evictAll(ctx context.Context, q *session, all []store.History, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
+// evictAll is evict for one or more histories of one tenant. What there is no
+// room for is only taken out of sight.
+func evictAll(ctx context.Context, q *session, r *room, all []store.History, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
 	like := carrel.Eviction{Key: carrel.MemoryKey{Tenant: all[0].Key.Tenant}, Reason: why, At: stored(at)}
-	evictions := make([]carrel.Eviction, len(all))
-	for i, h := range all {
-		evictions[i] = eviction(like, h)
-	}
-	if !q.ends.atOnce(all) {
+	evictions := evictionsOf(like, all)
+	if !r.take(all) {
 		return evictions, beginEnding(ctx, q, like, all)
 	}
-	for i, h := range all {
+	return evictions, removeAll(ctx, q, all, evictions)
+}
+
+// removeAll deletes histories of one tenant, and keeps records of their
+// evictions.
+func removeAll(ctx context.Context, q *session, all []store.History, evictions []carrel.Eviction) error {
+	for _, h := range all {
 		if err := remove(ctx, q, h); err != nil {
-			return nil, err
-		}
-		if err := record(ctx, q, evictions[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return evictions, nil
+	return record(ctx, q, evictions)
 }
 
 const (
@@ -79,25 +101,32 @@ const (
 	dropRecords = "DELETE FROM evictions WHERE tenant = ? AND n <= ?"
 )
 
-// record keeps what remains of a history that ends.
-func record(ctx context.Context, q *session, e carrel.Eviction) error {
+// record keeps what remains of histories of one tenant that end.
+func record(ctx context.Context, q *session, all []carrel.Eviction) error {
+	if len(all) == 0 {
+		return nil
+	}
 	if err := markDeleted(ctx, q); err != nil {
 		return err
 	}
-	var n int64
-	if err := q.one(ctx, nextRecord, []any{e.Key.Tenant, 1}, &n); err != nil {
+	t, last := all[0].Key.Tenant, int64(0)
+	if err := q.one(ctx, nextRecord, []any{t, len(all)}, &last); err != nil {
 		return err
 	}
-	memory := e.Key.ID
-	if e.Reason == carrel.ReasonErased {
-		memory = ""
+	n := last - int64(len(all))
+	for _, e := range all {
+		n++
+		memory := e.Key.ID
+		if e.Reason == carrel.ReasonErased {
+			memory = ""
+		}
+		_, err := q.exec(ctx, insertRecord, t, n, e.Handle[:], e.Plugin, memory, e.Scope, e.Instance, e.Reason,
+			e.Messages, e.Bytes, e.At.UnixMicro())
+		if err != nil {
+			return err
+		}
 	}
-	_, err := q.exec(ctx, insertRecord, e.Key.Tenant, n, e.Handle[:], e.Plugin, memory, e.Scope, e.Instance, e.Reason,
-		e.Messages, e.Bytes, e.At.UnixMicro())
-	if err != nil {
-		return err
-	}
-	return dropOldest(ctx, q, e.Key.Tenant, n)
+	return dropOldest(ctx, q, t, last)
 }
 
 // dropOldest keeps the newest records of a tenant, the last of which is n.

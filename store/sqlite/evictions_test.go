@@ -178,7 +178,7 @@ func TestNoTableNamesASubjectThatWasErased(t *testing.T) {
 				t.Fatal("no table names the subject while it is there")
 			}
 
-			evicted := must(s.EraseSubject(ctx, acme, subject, noon))(t)
+			evicted := must(s.EraseSubject(ctx, acme, subject, noon, 1000))(t).Evicted
 			if len(evicted) != keys+1 {
 				t.Errorf("%d histories were erased, want %d", len(evicted), keys+1)
 			}

@@ -252,9 +252,9 @@ var EndQueries = map[string]string{
 	"what ended a history":                         endedBy,
 	"the histories that a subject touched":         subjectHistories,
 	"the histories touched in a subject's session": subjectSessionHistories,
-	"the scopes of a subject's sessions":           closeSubjectScopes,
-	"a subject's sessions":                         eraseSubjectSessions,
-	"a subject's claims":                           eraseSubjectClaims,
+	"a subject's sessions":                         subjectSessions,
+	"a subject's answers":                          eraseSubjectAnswers,
+	"the report of a session":                      eraseReport,
 	"a claim":                                      selectClaim,
 	"the claims of a tenant, counted":              countClaims,
 	"the claims of a tenant that are gone":         goneClaims,
@@ -276,4 +276,26 @@ func (s *Store) HoldEndings() (release func(), err error) {
 		}
 		return beginClosing(ctx, q, si, carrel.ReasonScopeClosed, time.Time{})
 	})
+}
+
+// Statements returns how many statements the writer runs for what do does: of
+// it, and of nothing else.
+func (s *Store) Statements(do func() error) (int64, error) {
+	count := func() (n int64, err error) {
+		err = change(context.Background(), s, "Statements", func(_ context.Context, q *session) error {
+			n = q.ran
+			return nil
+		})
+		return n, err
+	}
+	before, err := count()
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := count()
+	const counting = 4 // the end of the transaction of the first count and the beginning of the second's
+	return after - before - counting, err
 }

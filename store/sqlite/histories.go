@@ -98,12 +98,14 @@ func remove(ctx context.Context, q *session, h store.History) error {
 	if err := q.weigh(1+h.Messages, h.Bytes); err != nil {
 		return err
 	}
-	_, err := q.exec(ctx, `DELETE FROM touches WHERE handle = ?
-		AND scope IN (SELECT id FROM scopes WHERE tenant = ? AND kind = ?)`, h.Handle[:], h.Key.Tenant, carrel.ScopeApplication)
-	if err != nil {
-		return err
+	if h.Application { // else there are none to look for
+		_, err := q.exec(ctx, `DELETE FROM touches WHERE handle = ?
+			AND scope IN (SELECT id FROM scopes WHERE tenant = ? AND kind = ?)`, h.Handle[:], h.Key.Tenant, carrel.ScopeApplication)
+		if err != nil {
+			return err
+		}
 	}
-	_, err = q.exec(ctx, "DELETE FROM histories WHERE generation = ?", h.Generation)
+	_, err := q.exec(ctx, "DELETE FROM histories WHERE generation = ?", h.Generation)
 	return err
 }
 
@@ -183,15 +185,33 @@ const expiredHistories = selectHistory + `WHERE h.application = 1 AND h.last_use
 
 // ExpireHistories implements store.Histories.
 func (s *Store) ExpireHistories(ctx context.Context, c store.Cutoff, at time.Time, limit int) ([]carrel.Eviction, error) {
-	return write(ctx, s, "sqlite.ExpireHistories", func(ctx context.Context, q *session) (evictions []carrel.Eviction, err error) {
+	return write(ctx, s, "sqlite.ExpireHistories", func(ctx context.Context, q *session) ([]carrel.Eviction, error) {
 		expired, err := list(ctx, q, scanHistory, expiredHistories, expiry(c), atMost(limit))
-		for _, h := range expired {
-			e, err := evict(ctx, q, h, carrel.ReasonExpired, at)
+		if err != nil || len(expired) == 0 {
+			return nil, err
+		}
+		room := q.ends.room()
+		evictions := make(map[int64]carrel.Eviction, len(expired)) // by generation
+		for len(evictions) < len(expired) {
+			var of carrel.TenantID
+			var all []store.History
+			for _, h := range expired {
+				if _, ended := evictions[h.Generation]; !ended && (of == "" || of == h.Key.Tenant) {
+					of, all = h.Key.Tenant, append(all, h)
+				}
+			}
+			ended, err := evictAll(ctx, q, &room, all, carrel.ReasonExpired, at)
 			if err != nil {
 				return nil, err
 			}
-			evictions = append(evictions, e)
+			for i, h := range all {
+				evictions[h.Generation] = ended[i]
+			}
 		}
-		return evictions, err
+		sorted := make([]carrel.Eviction, len(expired))
+		for i, h := range expired {
+			sorted[i] = evictions[h.Generation]
+		}
+		return sorted, nil
 	})
 }

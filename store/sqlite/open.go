@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/carrelhost/carrel/store"
 )
@@ -31,6 +32,7 @@ type Store struct {
 
 	emptier *emptier
 	dir     string // of the database
+	now     func() time.Time
 
 	closing   chan struct{} // closed when Close begins: who waits for room gives up
 	closeOnce sync.Once
@@ -71,7 +73,7 @@ func open(ctx context.Context, c Config) (s *Store, err error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	s = &Store{db: db, closing: make(chan struct{}), dir: filepath.Dir(path)}
+	s = &Store{db: db, closing: make(chan struct{}), dir: filepath.Dir(path), now: c.Now}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())

@@ -57,63 +57,69 @@ func (s *Store) OpenApplication(ctx context.Context, si store.ScopeInstance) err
 }
 
 // Touch implements store.Scopes.
-func (s *Store) Touch(ctx context.Context, t store.Touch) (int64, error) {
+func (s *Store) Touch(ctx context.Context, t store.Touch) (store.Touched, error) {
 	const op = "sqlite.Touch"
-	return write(ctx, s, op, func(ctx context.Context, q *session) (int64, error) {
-		return touch(ctx, q, op, t)
+	return write(ctx, s, op, func(ctx context.Context, q *session) (store.Touched, error) {
+		now, err := current(ctx, q, t.Key)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return store.Touched{}, err
+		}
+		return touch(ctx, q, op, t, now)
 	})
 }
 
-// touch may leave some of its work behind when it fails: its caller's
-// transaction, or savepoint, is rolled back then.
-func touch(ctx context.Context, q *session, op string, t store.Touch) (int64, error) {
+// touch is told what current found, the zero state if nothing. It may leave
+// some of its work behind when it fails: its caller's transaction, or
+// savepoint, is rolled back then.
+func touch(ctx context.Context, q *session, op string, t store.Touch, now state) (done store.Touched, err error) {
 	if t.Scope.Tenant != t.Key.Tenant {
-		return 0, fmt.Errorf("a scope of tenant %s cannot touch a key of tenant %s", t.Scope.Tenant, t.Key.Tenant)
+		return done, fmt.Errorf("a scope of tenant %s cannot touch a key of tenant %s", t.Scope.Tenant, t.Key.Tenant)
 	}
 	if err := requireScope(ctx, q, op, t.Scope); err != nil {
-		return 0, err
+		return done, err
 	}
-	now, err := current(ctx, q, t.Key)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		if now.generation, err = create(ctx, q, t); err != nil {
-			return 0, err
+	case now.generation == 0:
+		if done.Generation, err = create(ctx, q, t); err != nil {
+			return done, err
 		}
-	case err != nil:
-		return 0, err
 	case now.handle != t.Handle:
-		return 0, fmt.Errorf("handle %s is not this memory key's", t.Handle)
+		return done, fmt.Errorf("handle %s is not this memory key's", t.Handle)
 	case now.expired(t.Cutoff):
-		if now.generation, err = renew(ctx, q, now.generation, t); err != nil {
-			return 0, err
+		if done, err = renew(ctx, q, now.generation, t); err != nil {
+			return done, err
 		}
 	default:
+		done.Generation = now.generation
 		_, err = q.exec(ctx, `UPDATE histories SET plugin = ?, last_used_at = max(last_used_at, ?),
 			application = max(application, ?) WHERE generation = ?`,
 			t.Plugin, t.At.UnixMicro(), t.Scope.Scope == carrel.ScopeApplication, now.generation)
 		if err != nil {
-			return 0, err
+			return done, err
 		}
 	}
 	_, err = q.exec(ctx, "INSERT INTO touches (scope, handle) VALUES (?, ?) ON CONFLICT DO NOTHING", t.Scope.ID, t.Handle[:])
 	if err != nil {
-		return 0, err
+		return done, err
 	}
 	_, err = q.exec(ctx, "INSERT INTO touchers (generation, key_id, subject) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-		now.generation, t.By.Key, t.By.Subject)
-	return now.generation, err
+		done.Generation, t.By.Key, t.By.Subject)
+	return done, err
 }
 
 // renew ends a history that has expired and begins the next.
-func renew(ctx context.Context, q *session, generation int64, t store.Touch) (int64, error) {
+func renew(ctx context.Context, q *session, generation int64, t store.Touch) (done store.Touched, err error) {
 	h, err := first(ctx, q, scanHistory, selectHistory+"WHERE h.generation = ?", generation)
 	if err != nil {
-		return 0, err
+		return done, err
 	}
-	if _, err := evict(ctx, q, h, carrel.ReasonExpired, t.At); err != nil {
-		return 0, err
+	replaced, err := evict(ctx, q, h, carrel.ReasonExpired, t.At)
+	if err != nil {
+		return done, err
 	}
-	return create(ctx, q, t)
+	done.Replaced = &replaced
+	done.Generation, err = create(ctx, q, t)
+	return done, err
 }
 
 // requireScope opens a request scope that is not open; any other must be.
@@ -153,7 +159,7 @@ func (s *Store) CloseScope(ctx context.Context, id carrel.ScopeID, why carrel.Ev
 		if err != nil {
 			return out, err
 		}
-		if !q.ends.atOnce(touched) {
+		if room := q.ends.room(); !room.take(touched) {
 			return outcome{left: &si}, beginClosing(ctx, q, si, why, at)
 		}
 		out.evictions, err = closeAtOnce(ctx, q, si, touched, why, at)
@@ -173,21 +179,17 @@ const touchedAtOnce = "SELECT " + historyColumns + `FROM touches t CROSS JOIN li
 
 func closeAtOnce(ctx context.Context, q *session, si store.ScopeInstance, touched []store.History, why carrel.EvictionReason, at time.Time) ([]carrel.Eviction, error) {
 	slices.SortFunc(touched, func(a, b store.History) int { return cmp.Compare(a.Generation, b.Generation) })
-	var evictions []carrel.Eviction
-	for _, h := range touched {
-		e := eviction(endOfScope(si, why, at), h)
-		if err := remove(ctx, q, h); err != nil {
-			return nil, err
-		}
-		if err := record(ctx, q, e); err != nil {
-			return nil, err
-		}
-		evictions = append(evictions, e)
+	evictions := evictionsOf(endOfScope(si, why, at), touched)
+	if err := removeAll(ctx, q, touched, evictions); err != nil {
+		return nil, err
 	}
 	// Its touches go with it, and a plugin whose application scope it is has
 	// none from here on.
 	if _, err := q.exec(ctx, "DELETE FROM scopes WHERE id = ?", si.ID); err != nil {
 		return nil, err
+	}
+	if si.Scope != carrel.ScopeSession {
+		return evictions, nil
 	}
 	return evictions, closeSession(ctx, q, si.ID, why, at, evictions)
 }

@@ -52,7 +52,7 @@ func everything(t testing.TB, s *sqlite.Store) map[carrel.MemoryID][]store.Store
 	t.Helper()
 	all := make(map[carrel.MemoryID][]store.StoredMessage)
 	for _, h := range must(s.ListHistories(t.Context(), store.HistoryFilter{Tenant: acme, Limit: 1_000_000}))(t) {
-		all[h.Key.ID] = must(s.Messages(t.Context(), h.Key, h.Generation, -1, 1_000_000))(t)
+		all[h.Key.ID] = must(s.Messages(t.Context(), h.Key, h.Generation, -1, store.MessageLimit{Messages: 1_000_000}))(t).Messages
 	}
 	return all
 }
@@ -110,7 +110,7 @@ func deletions(t *testing.T, s *sqlite.Store, dir string) canaries {
 		t.Fatal(err)
 	}
 	say(t, s, trim, func(c *store.Commit) { c.Most = 1 }, "only this is left")
-	must(s.EraseSubject(ctx, acme, ada.Subject, noon))(t)
+	must(s.EraseSubject(ctx, acme, ada.Subject, noon, 1000))(t)
 	must(s.DeleteHistory(ctx, long.Touch.Key, store.Deletion{Reason: carrel.ReasonDeleted, At: noon}))(t)
 	if evicted := must(s.CloseScope(ctx, gone.ID, carrel.ReasonScopeClosed, noon))(t); len(evicted) != 300 {
 		t.Fatalf("%d histories ended", len(evicted))
@@ -363,4 +363,16 @@ func TestClosingDuringAScrubLosesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	wantRows(t, open(t, sqlite.Config{Path: path}), map[string]int{"histories": 50, "messages": 100})
+}
+
+func TestAScrubIsTimedByTheStoresClock(t *testing.T) {
+	clock := noon
+	s := open(t, sqlite.Config{Path: newPath(t), Now: func() time.Time {
+		clock = clock.Add(1500 * time.Microsecond)
+		return clock
+	}})
+	done := must(s.Scrub(t.Context(), noon))(t)
+	if last := must(s.LastScrub(t.Context()))(t); done.Took != 1500*time.Microsecond || last.Took != done.Took {
+		t.Errorf("it took %v, kept is %v", done.Took, last.Took)
+	}
 }

@@ -15,6 +15,7 @@ import (
 type session struct {
 	conn     *sql.Conn // nil until it is needed
 	prepared map[string]*sql.Stmt
+	ran      int64   // statements, ever
 	ends     endings // the writer's
 	load     load    // likewise
 }
@@ -64,6 +65,7 @@ func (q *session) closeStatements() error {
 }
 
 func (q *session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	q.ran++
 	if stmt := q.prepared[query]; stmt != nil {
 		return stmt, nil
 	}

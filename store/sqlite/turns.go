@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/carrelhost/carrel"
@@ -49,19 +50,38 @@ func decodeCalls(b []byte) ([]carrel.ToolCall, error) {
 // The primary key is the order in both directions, so that LIMIT stops the
 // scan and nothing is sorted.
 const (
-	selectMessage  = "SELECT seq, turn, role, content, tool_calls, tool_call_id, at, origin FROM messages "
-	newestMessages = selectMessage + "WHERE generation = ? ORDER BY seq DESC LIMIT ?"
-	laterMessages  = selectMessage + "WHERE generation = ? AND seq > ? ORDER BY seq LIMIT ?"
+	newestMessages = selectMessage + "AND seq <= ?2 ORDER BY seq DESC LIMIT ?3"
+	laterMessages  = selectMessage + "AND seq > ?2 ORDER BY seq LIMIT ?3"
+
+	// Of a message whose content is longer than ?4 nothing is read that lies in
+	// the row after that length.
+	selectMessage = "SELECT seq, turn, role, " + fits + ", iif(" + fits + ", content, NULL), iif(" + fits + ", tool_calls, NULL), iif(" +
+		fits + ", tool_call_id, NULL), iif(" + fits + ", at, 0), iif(" + fits + ", origin, '') FROM messages WHERE generation = ?1 "
+	fits = "length(content) <= ?4"
 )
 
-func scanMessage(row scanner) (m store.StoredMessage, err error) {
+// readRow is a message as it was read: whole, or no more than that it is there.
+type readRow struct {
+	store.StoredMessage
+	whole bool
+}
+
+func scanMessage(s scanner) (m readRow, err error) {
 	var content, calls, call []byte
-	if err := row.Scan(&m.Seq, &m.Turn, &m.Role, &content, &calls, &call, instant{&m.At}, &m.Origin); err != nil {
+	if err := s.Scan(&m.Seq, &m.Turn, &m.Role, &m.whole, &content, &calls, &call, instant{&m.At}, &m.Origin); err != nil {
 		return m, err
 	}
 	m.Content, m.ToolCallID = string(content), string(call)
 	m.ToolCalls, err = decodeCalls(calls)
 	return m, err
+}
+
+// contentBytes returns a limit on bytes as queries for messages take it.
+func contentBytes(limit int64) int64 {
+	if limit <= 0 {
+		return math.MaxInt64
+	}
+	return limit
 }
 
 const viewed = `SELECT h.generation, coalesce(h.system, x''), h.last_turn, h.messages - (h.system IS NOT NULL), h.token_rate
@@ -90,39 +110,72 @@ func (s *Store) View(ctx context.Context, k carrel.MemoryKey, limit store.ViewLi
 	})
 }
 
-// newestWithin returns the newest messages, the newest first, up to the one
-// that exceeds a limit on bytes.
+// newestWithin returns the newest messages within limit, the newest first.
 func newestWithin(ctx context.Context, q *session, generation int64, limit store.ViewLimit) (newest []store.StoredMessage, err error) {
-	size := int64(0)
-	err = each(ctx, q, func(row scanner) (bool, error) {
-		m, err := scanMessage(row)
-		if err != nil {
+	most := contentBytes(limit.Bytes)
+	left := most
+	err = each(ctx, q, func(s scanner) (bool, error) {
+		m, err := scanMessage(s)
+		if left -= m.Size(); err != nil || !m.whole || left < 0 {
 			return false, err
 		}
-		newest = append(newest, m)
-		size += m.Size()
-		return limit.Bytes <= 0 || size <= limit.Bytes, nil
-	}, newestMessages, generation, limit.Messages)
+		newest = append(newest, m.StoredMessage)
+		return true, nil
+	}, newestMessages, generation, math.MaxInt64, limit.Messages, most)
 	return newest, err
 }
 
 // Messages implements store.Histories.
-func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit int) ([]store.StoredMessage, error) {
+func (s *Store) Messages(ctx context.Context, k carrel.MemoryKey, generation, after int64, limit store.MessageLimit) (store.MessagePage, error) {
 	const op = "sqlite.Messages"
-	return snapshot(ctx, s, op, func(ctx context.Context, q *session) ([]store.StoredMessage, error) {
+	return snapshot(ctx, s, op, func(ctx context.Context, q *session) (store.MessagePage, error) {
 		system := store.StoredMessage{Message: carrel.Message{Role: carrel.RoleSystem}}
-		err := q.one(ctx, "SELECT coalesce(h.system, x''), h.system_at FROM live h "+whereKey+" AND h.generation = ?",
-			append(keyArgs(k), generation), &system.Content, instant{&system.At})
+		err := q.one(ctx, "SELECT coalesce(h.system, x''), h.system_at FROM live h "+whereKey+" AND h.generation = ?"+unexpired,
+			append(keyArgs(k), generation, expiry(limit.Cutoff)), &system.Content, instant{&system.At})
 		if err != nil {
-			return nil, missing(op, err)
+			return store.MessagePage{}, missing(op, err)
 		}
-		var before []store.StoredMessage
-		if after < 0 && limit > 0 && system.Content != "" {
-			before = append(before, system)
+		if after >= 0 || system.Content == "" {
+			return messagesAfter(ctx, q, generation, after, limit, nil)
 		}
-		rest, err := list(ctx, q, scanMessage, laterMessages, generation, max(after, 0), atMost(limit-len(before)))
-		return append(before, rest...), err
+		if limit.Messages <= 0 {
+			return store.MessagePage{More: true}, nil
+		}
+		return messagesAfter(ctx, q, generation, after, limit, []store.StoredMessage{system})
 	})
+}
+
+// messagesAfter returns a page that begins with the given messages.
+func messagesAfter(ctx context.Context, q *session, generation, after int64, limit store.MessageLimit, begin []store.StoredMessage) (store.MessagePage, error) {
+	page := store.MessagePage{Messages: begin}
+	most := contentBytes(limit.Bytes)
+	left := most
+	for _, m := range begin {
+		left -= m.Size()
+	}
+	large := int64(0) // the first message, if only its place was read
+	err := each(ctx, q, func(s scanner) (bool, error) {
+		m, err := scanMessage(s)
+		if err != nil {
+			return false, err
+		}
+		left -= m.Size()
+		if n := len(page.Messages); n >= limit.Messages || n > 0 && (!m.whole || left < 0) {
+			page.More = true
+			return false, nil
+		}
+		if !m.whole {
+			large, left = m.Seq, -1
+		}
+		page.Messages = append(page.Messages, m.StoredMessage)
+		return true, nil
+	}, laterMessages, generation, max(after, 0), atMost(limit.Messages-len(begin))+1, most)
+	if err == nil && large > 0 {
+		var m readRow
+		m, err = first(ctx, q, scanMessage, laterMessages, generation, large-1, 1, int64(math.MaxInt64))
+		page.Messages[0] = m.StoredMessage
+	}
+	return page, err
 }
 
 // DeleteTurn implements store.Histories.

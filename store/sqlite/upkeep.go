@@ -30,7 +30,7 @@ var errLeft = errors.New("what closed scopes have left is not deleted yet")
 // longer than some seconds, it is overloaded and may be tried again.
 func (s *Store) Scrub(ctx context.Context, at time.Time) (store.Scrub, error) {
 	const op = "sqlite.Scrub"
-	start := time.Now()
+	start := s.now()
 	last, err := read(ctx, s, op, func(ctx context.Context, q *session) (n int64, err error) {
 		err = q.one(ctx, "SELECT coalesce(max(n), 0) FROM closings", nil, &n)
 		return n, err
@@ -85,7 +85,7 @@ func (s *Store) scrub(ctx context.Context, q *session, op string, last int64, at
 			return done, err
 		}
 	}
-	done = store.Scrub{At: stored(at), Took: time.Since(start).Truncate(time.Microsecond)}
+	done = store.Scrub{At: stored(at), Took: s.now().Sub(start).Truncate(time.Microsecond)}
 	// The page that this writes into the new log was made by the VACUUM, and
 	// has nothing on it but the row.
 	err = q.one(ctx, `UPDATE meta SET scrubbed_at = ?, scrub_took = ?, scrub_due = EXISTS (SELECT 1 FROM closings)

@@ -292,7 +292,7 @@ func claimBytes(t *testing.T, s store.Store) {
 	may(7, true)
 	noError(t, s.Answer(ctx, store.Answer{Claim: later.ID, Sealed: []byte("12345"), At: noon.Add(time.Hour)}))
 	may(8, false)
-	must(s.EraseSubject(ctx, acme, "ada", noon))(t)
+	must(s.EraseSubject(ctx, acme, "ada", noon, 100))(t)
 	may(8, true)
 }
 

@@ -55,11 +55,11 @@ func wantCounted(t rapid.TB, s store.Store, k carrel.MemoryKey) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Messages(ctx, k, h.Generation, -1, 1_000_000)
+	page, err := s.Messages(ctx, k, h.Generation, -1, store.MessageLimit{Messages: 1_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	size, inTurns := int64(0), int64(0)
+	list, size, inTurns := page.Messages, int64(0), int64(0)
 	for _, m := range list {
 		size += m.Size()
 		if m.Turn > 0 {
@@ -121,7 +121,7 @@ func commitSeveral(t *testing.T, s store.Store) {
 			})
 		}
 	}
-	wantSame(t, "messages", must(s.Messages(ctx, k, done.Generation, -1, 100))(t), want)
+	wantSame(t, "messages", must(s.Messages(ctx, k, done.Generation, -1, store.MessageLimit{Messages: 100}))(t).Messages, want)
 	wantCounted(t, s, k)
 	if h := history(t, s, k); !h.LastUsedAt.Equal(storedNoon) {
 		t.Errorf("an imported turn's time is when the history was used last: %v", h.LastUsedAt)
@@ -224,7 +224,7 @@ func commitTrims(t *testing.T, s store.Store) {
 			wantSame(t, "committed", done, store.Committed{Generation: trim.Generation, LastTurn: 3, Trimmed: c.trimmed})
 			// Numbers go on where they were.
 			noError(t, commit(context.Background(), s, commitOf(r, k, trim.Generation, "next")))
-			list := must(s.Messages(context.Background(), k, trim.Generation, 0, 100))(t)
+			list := must(s.Messages(context.Background(), k, trim.Generation, 0, store.MessageLimit{Messages: 100}))(t).Messages
 			if last := list[len(list)-1]; last.Seq != 8 || last.Turn != 4 {
 				t.Errorf("the next message is %+v", last)
 			}

@@ -202,7 +202,7 @@ func (p *pair) begin() {
 func (p *pair) touch(rt *rapid.T) {
 	p.rt = rt
 	t := p.newTouch(p.key())
-	same(p, "Touch", func(s store.Store) (int64, error) { return s.Touch(context.Background(), t) })
+	same(p, "Touch", func(s store.Store) (store.Touched, error) { return s.Touch(context.Background(), t) })
 }
 
 func (p *pair) commit(rt *rapid.T) {
@@ -274,9 +274,9 @@ func (p *pair) expire(rt *rapid.T) {
 
 func (p *pair) erase(rt *rapid.T) {
 	p.rt = rt
-	t, subject, at := p.tenant(), pick(p, "subject", pairSubjects), p.time("erased at")
-	same(p, "EraseSubject", func(s store.Store) ([]carrel.Eviction, error) {
-		return s.EraseSubject(context.Background(), t, subject, at)
+	t, subject, at, limit := p.tenant(), pick(p, "subject", pairSubjects), p.time("erased at"), p.number("limit", 0, 5)
+	same(p, "EraseSubject", func(s store.Store) (store.Erasure, error) {
+		return s.EraseSubject(context.Background(), t, subject, at, limit)
 	})
 }
 
@@ -325,7 +325,9 @@ func (p *pair) compare(rt *rapid.T) {
 		for _, k := range keysOf(t) {
 			p.view(k, limit)
 			if v := p.view(k, store.ViewLimit{Messages: 1000}); v.Generation > 0 {
-				same(p, "Messages", func(s store.Store) ([]store.StoredMessage, error) { return s.Messages(ctx, k, v.Generation, -1, 1000) })
+				same(p, "Messages", func(s store.Store) (store.MessagePage, error) {
+					return s.Messages(ctx, k, v.Generation, -1, store.MessageLimit{Messages: 1000, Cutoff: limit.Cutoff})
+				})
 			}
 			for _, who := range []*store.Toucher{nil, &by} {
 				same(p, "History", func(s store.Store) (store.History, error) { return s.History(ctx, t, handleOf(k), who, limit.Cutoff) })

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ var erasureCases = []testCase{
 	{"a subject that nobody heard of has nothing, and the empty one is nobody", erasureOfNobody},
 	{"a key that was erased begins anew, and dies with the scopes that touched it", erasureAnew},
 	{"a turn under way when its subject is erased is not stored", erasureDuringTurn},
+	{"much is erased in changes of a few, the oldest histories first and sessions last", erasureInPages},
+	{"what is touched between two changes of an erasure is erased as well", erasureMeanwhile},
 }
 
 func touchedBy(t *testing.T, s store.Store, si store.ScopeInstance, k carrel.MemoryKey, key carrel.KeyID, subject carrel.Subject) {
@@ -29,9 +32,14 @@ func touchedBy(t *testing.T, s store.Store, si store.ScopeInstance, k carrel.Mem
 	must(s.Touch(context.Background(), touch))(t)
 }
 
+// erase erases all of it at once, where that is little.
 func erase(t *testing.T, s store.Store, subject carrel.Subject) []carrel.Eviction {
 	t.Helper()
-	return must(s.EraseSubject(context.Background(), acme, subject, noon.Add(time.Hour)))(t)
+	done := must(s.EraseSubject(context.Background(), acme, subject, noon.Add(time.Hour), 1000))(t)
+	if done.More {
+		t.Error("it says that there may be more")
+	}
+	return done.Evicted
 }
 
 func erasedOf(k carrel.MemoryKey) carrel.Eviction {
@@ -171,4 +179,85 @@ func erasureDuringTurn(t *testing.T, s store.Store) {
 	erase(t, s, "ada")
 	wantCode(t, commit(context.Background(), s, commitOf(r, k, generation, "late", "turn")), abi.ScopeClosed)
 	wantGone(t, s, k)
+}
+
+// erasureFew is how many of each an erasure of pages takes.
+const erasureFew = 3
+
+func erasureInPages(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	createTenants(t, s, acme)
+	var want []carrel.MemoryKey
+	for i := range 7 {
+		k := keyOf(acme, carrel.MemoryID(fmt.Sprint(i)))
+		touchedBy(t, s, requestScope(acme, "r"), k, carrel.KeyID(fmt.Sprint("key-", i%2)), "ada")
+		touchedBy(t, s, requestScope(acme, "r"), k, "key-2", "ada") // found twice, reported once
+		want = append(want, k)
+	}
+	for i := range 4 {
+		n := sessionOf(acme, carrel.SessionID(fmt.Sprint("ses_", i)))
+		n.Owner = store.Toucher{Key: "key-1", Subject: "ada"}
+		createSession(t, s, n)
+		k := keyOf(acme, carrel.MemoryID(fmt.Sprint("in ", i)))
+		touchedBy(t, s, sessionScope(acme, n.ID), k, "key-1", "")
+		if want = append(want, k); i == 3 {
+			closeScope(t, s, "ses_3")
+			want = want[:len(want)-1]
+		}
+	}
+	for i := range byte(2 * erasureFew) {
+		c := claimOf(i)
+		c.Subject = "ada"
+		claim(t, s, c)
+	}
+	var got []carrel.MemoryKey
+	changes := 0
+	for more := true; more; changes++ {
+		done := must(s.EraseSubject(ctx, acme, "ada", noon, erasureFew))(t)
+		if more = done.More; len(done.Evicted) > erasureFew || changes > 20 {
+			t.Fatalf("change %d evicts %v", changes, done.Evicted)
+		}
+		for _, e := range done.Evicted {
+			got = append(got, e.Key)
+		}
+		// Nothing that was touched in a session outlives it.
+		open := must(s.ListSessions(ctx, acme, nil, "", 10))(t)
+		if left := must(s.ListHistories(ctx, store.HistoryFilter{Tenant: acme, Limit: 10}))(t); len(left) > 0 && len(open) != 3 {
+			t.Errorf("after %d changes %d sessions and %d histories are left", changes+1, len(open), len(left))
+		}
+	}
+	wantSame(t, "erased", got, want)
+	for i := range 4 {
+		_, err := s.Session(ctx, acme, carrel.SessionID(fmt.Sprint("ses_", i)), nil)
+		wantCode(t, err, abi.NotFound)
+	}
+	if open := must(s.ListScopes(ctx, carrel.ScopeSession, "", 10))(t); len(open) != 0 {
+		t.Errorf("open are %v", open)
+	}
+	for i := range byte(2 * erasureFew) {
+		c := claimOf(i)
+		c.Node = "run-2"
+		if now := claim(t, s, c); now.State != store.ClaimTaken {
+			t.Errorf("claim %d is %v", i, now.State)
+		}
+	}
+}
+
+func erasureMeanwhile(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	for i := range 2 * erasureFew {
+		touchedBy(t, s, requestScope(acme, "r"), keyOf(acme, carrel.MemoryID(fmt.Sprint(i))), "key-1", "ada")
+	}
+	late := keyOf(acme, "late")
+	var got []carrel.Eviction
+	for i, more := 0, true; more; i++ {
+		done := must(s.EraseSubject(ctx, acme, "ada", noon, erasureFew))(t)
+		if got, more = append(got, done.Evicted...), done.More; i == 0 {
+			touchedBy(t, s, requestScope(acme, "r2"), late, "key-1", "ada")
+		}
+	}
+	if len(got) != 2*erasureFew+1 || got[len(got)-1].Key != late {
+		t.Errorf("erased are %v", got)
+	}
+	wantGone(t, s, late)
 }

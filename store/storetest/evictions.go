@@ -68,7 +68,7 @@ func evictionDuringTurn(t *testing.T, s store.Store) {
 	closeScope(t, s, "r")
 	wantCode(t, commit(ctx, s, commitOf(r, k, generation, "late", "turn")), abi.ScopeClosed)
 	wantGone(t, s, k)
-	_, err := s.Messages(ctx, k, generation, -1, 10)
+	_, err := s.Messages(ctx, k, generation, -1, store.MessageLimit{Messages: 10})
 	wantCode(t, err, abi.NotFound)
 	if open := must(s.ListScopes(ctx, carrel.ScopeRequest, "", 10))(t); len(open) != 0 {
 		t.Errorf("the late turn opened %v", open)

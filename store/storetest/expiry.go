@@ -40,6 +40,7 @@ func expiryHides(t *testing.T, s store.Store) {
 	k := keyOf(acme, "1")
 	by := touchOf(app, k).By
 	say(t, s, app, k, "hello", "hi")
+	generation := history(t, s, k).Generation
 	for _, c := range []struct {
 		name   string
 		cutoff store.Cutoff
@@ -68,6 +69,8 @@ func expiryHides(t *testing.T, s store.Store) {
 					}
 				}
 			}
+			_, err := s.Messages(ctx, k, generation, -1, store.MessageLimit{Messages: 10, Cutoff: c.cutoff})
+			wantCode(t, err, want)
 			if !c.there {
 				_, err := s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon, Cutoff: c.cutoff})
 				wantCode(t, err, want)
@@ -114,12 +117,14 @@ func expiryTouch(t *testing.T, s store.Store) {
 	was := history(t, s, k)
 	again := touchOf(app, k)
 	again.At, again.Cutoff, again.By = late, noon, store.Toucher{Key: "k9"}
-	generation := must(s.Touch(ctx, again))(t)
+	done := must(s.Touch(ctx, again))(t)
+	generation := done.Generation
 	if generation <= was.Generation {
 		t.Errorf("the generation is %d, it was %d", generation, was.Generation)
 	}
 	wantContents(t, s, k)
 	at := late.UTC().Truncate(time.Microsecond)
+	wantSame(t, "what was replaced", done.Replaced, expiredOf(was, at))
 	wantSame(t, "history", history(t, s, k), store.History{
 		Key: k, Handle: handleOf(k), Plugin: chat, Generation: generation, CreatedAt: at, LastUsedAt: at, Application: true,
 	})
@@ -129,11 +134,17 @@ func expiryTouch(t *testing.T, s store.Store) {
 	wantExpiredRecord(t, s, was, at)
 	// A touch without need of a new one leaves it alone.
 	again.At = late.Add(time.Hour)
-	if same := must(s.Touch(ctx, again))(t); same != generation {
-		t.Errorf("the generation is %d, want %d", same, generation)
-	}
+	wantSame(t, "a touch without need", must(s.Touch(ctx, again))(t), store.Touched{Generation: generation})
 	if evicted := closeScope(t, s, app.ID); len(evicted) != 1 || evicted[0].Key != k {
 		t.Errorf("the application evicted %v", evicted)
+	}
+}
+
+// expiredOf is the report of an end by expiry.
+func expiredOf(was store.History, at time.Time) *carrel.Eviction {
+	return &carrel.Eviction{
+		Handle: was.Handle, Plugin: was.Plugin, Key: was.Key, Reason: carrel.ReasonExpired,
+		Messages: was.Messages, Bytes: was.Bytes, At: at,
 	}
 }
 
@@ -162,7 +173,9 @@ func expiryFirstTurn(t *testing.T, s store.Store) {
 	}
 	wantContents(t, s, k, "s", "t", "anew", "yes")
 	wantCounted(t, s, k)
-	wantExpiredRecord(t, s, was, late.UTC().Truncate(time.Microsecond))
+	at := late.UTC().Truncate(time.Microsecond)
+	wantExpiredRecord(t, s, was, at)
+	wantSame(t, "what was replaced", done.Replaced, expiredOf(was, at))
 }
 
 func expiryLateTurn(t *testing.T, s store.Store) {
@@ -215,7 +228,7 @@ func expiryAnew(t *testing.T, s store.Store) {
 	touch(t, s, requestScope(acme, "r"), k)
 	again := touchOf(app, k)
 	again.At, again.Cutoff = late, noon
-	generation := must(s.Touch(context.Background(), again))(t)
+	generation := must(s.Touch(context.Background(), again))(t).Generation
 	if evicted := closeScope(t, s, "r"); len(evicted) != 1 || evicted[0].Key != k || evicted[0].Messages != 0 {
 		t.Errorf("evicted %v", evicted)
 	}
@@ -274,8 +287,8 @@ func expiryNone(t *testing.T, s store.Store) {
 		k := keyOf(acme, carrel.MemoryID(fmt.Sprint(i)))
 		touched := touchOf(app, k)
 		touched.At = at
-		generation := must(s.Touch(ctx, touched))(t)
-		if again := must(s.Touch(ctx, touched))(t); again != generation {
+		generation := must(s.Touch(ctx, touched))(t).Generation
+		if again := must(s.Touch(ctx, touched))(t).Generation; again != generation {
 			t.Errorf("a history of %v began anew", at)
 		}
 		wantContents(t, s, k)

@@ -32,7 +32,7 @@ func historyMissing(t *testing.T, s store.Store) {
 	_, err := s.History(ctx, acme, handleOf(k), nil, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
 	for _, generation := range []int64{0, 1} {
-		_, err = s.Messages(ctx, k, generation, -1, 10)
+		_, err = s.Messages(ctx, k, generation, -1, store.MessageLimit{Messages: 10})
 		wantCode(t, err, abi.NotFound)
 	}
 	_, err = s.DeleteHistory(ctx, k, store.Deletion{Reason: carrel.ReasonDeleted, At: noon})
@@ -134,7 +134,7 @@ func historyTenants(t *testing.T, s store.Store) {
 	wantSame(t, "their view", must(s.View(ctx, theirs, store.ViewLimit{Messages: 10}))(t), store.View{})
 	_, err := s.History(ctx, globex, handleOf(mine), nil, store.Cutoff{})
 	wantCode(t, err, abi.NotFound)
-	_, err = s.Messages(ctx, theirs, generation, -1, 10)
+	_, err = s.Messages(ctx, theirs, generation, -1, store.MessageLimit{Messages: 10})
 	wantCode(t, err, abi.NotFound)
 	_, err = s.DeleteHistory(ctx, theirs, store.Deletion{Reason: carrel.ReasonDeleted, At: noon})
 	wantCode(t, err, abi.NotFound)

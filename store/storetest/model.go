@@ -70,10 +70,11 @@ func commitModel(t *testing.T, s store.Store) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		k := keyOf(acme, carrel.MemoryID(fmt.Sprint(n)))
-		generation, err := s.Touch(context.Background(), touchOf(requestScope(acme, "r"), k))
+		touched, err := s.Touch(context.Background(), touchOf(requestScope(acme, "r"), k))
 		if err != nil {
 			t.Fatal(err)
 		}
+		generation := touched.Generation
 		var m model
 		for range rapid.IntRange(1, 8).Draw(t, "changes") {
 			if m.last > 0 && rapid.IntRange(0, 2).Draw(t, "kind of change") == 0 {

@@ -88,7 +88,7 @@ func scrubWhatever(t *testing.T, s store.Store) {
 		}},
 		{"a released claim", func() error { return s.ReleaseClaim(ctx, claimOf(2)) }},
 		{"a forgotten claim", func() error { _, err := s.ForgetClaims(ctx, node, noon, 10); return err }},
-		{"an erased subject", func() error { _, err := s.EraseSubject(ctx, acme, "ada", noon); return err }},
+		{"an erased subject", func() error { _, err := s.EraseSubject(ctx, acme, "ada", noon, 1000); return err }},
 		{"forgotten records", func() error { _, err := s.ForgetEvictions(ctx, noon.Add(time.Hour), 10); return err }},
 		{"an expired history", func() error {
 			_, err := s.Touch(ctx, touchOf(app, keyOf(acme, "another")))

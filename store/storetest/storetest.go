@@ -152,7 +152,7 @@ func touchOf(si store.ScopeInstance, k carrel.MemoryKey) store.Touch {
 
 func touch(t *testing.T, s store.Store, si store.ScopeInstance, k carrel.MemoryKey) int64 {
 	t.Helper()
-	return must(s.Touch(context.Background(), touchOf(si, k)))(t)
+	return must(s.Touch(context.Background(), touchOf(si, k)))(t).Generation
 }
 
 func turnOf(texts ...string) []carrel.Message {
@@ -196,7 +196,7 @@ func contents(t *testing.T, s store.Store, k carrel.MemoryKey) []string {
 		return nil
 	}
 	list := []string{}
-	for _, m := range must(s.Messages(context.Background(), k, v.Generation, -1, 1_000_000))(t) {
+	for _, m := range must(s.Messages(context.Background(), k, v.Generation, -1, store.MessageLimit{Messages: 1_000_000}))(t).Messages {
 		list = append(list, m.Content)
 	}
 	return list

@@ -81,17 +81,18 @@ func turnsPaged(t *testing.T, s store.Store) {
 	}
 	got := walk(t, 2, func(last *store.StoredMessage) ([]store.StoredMessage, error) {
 		after := orElse(last, -1, func(m store.StoredMessage) int64 { return m.Seq })
-		return s.Messages(ctx, k, generation, after, 2)
+		page, err := s.Messages(ctx, k, generation, after, store.MessageLimit{Messages: 2})
+		return page.Messages, err
 	})
 	wantSame(t, "messages", got, want)
-	wantSame(t, "messages after the system message", must(s.Messages(ctx, k, generation, 0, 100))(t), want[1:])
+	wantSame(t, "messages after the system message", must(s.Messages(ctx, k, generation, 0, store.MessageLimit{Messages: 100}))(t).Messages, want[1:])
 	for _, limit := range []int{0, -1} {
-		if none := must(s.Messages(ctx, k, generation, -1, limit))(t); len(none) != 0 {
+		if none := must(s.Messages(ctx, k, generation, -1, store.MessageLimit{Messages: limit}))(t).Messages; len(none) != 0 {
 			t.Errorf("at most %d messages are %v", limit, none)
 		}
 	}
-	wantSame(t, "only the system message", must(s.Messages(ctx, k, generation, -1, 1))(t), want[:1])
-	_, err := s.Messages(ctx, k, generation+1, -1, 10)
+	wantSame(t, "only the system message", must(s.Messages(ctx, k, generation, -1, store.MessageLimit{Messages: 1}))(t).Messages, want[:1])
+	_, err := s.Messages(ctx, k, generation+1, -1, store.MessageLimit{Messages: 10})
 	wantCode(t, err, abi.NotFound)
 }
 
@@ -256,7 +257,7 @@ func turnTools(t *testing.T, s store.Store) {
 	v := must(s.View(ctx, k, store.ViewLimit{Messages: 10}))(t)
 	wantSame(t, "view", v.Recent, []carrel.Turn{{N: 1, Messages: toolTurn()}})
 	var got []carrel.Message
-	for _, m := range must(s.Messages(ctx, k, v.Generation, -1, 10))(t) {
+	for _, m := range must(s.Messages(ctx, k, v.Generation, -1, store.MessageLimit{Messages: 10}))(t).Messages {
 		got = append(got, m.Message)
 	}
 	wantSame(t, "messages", got, toolTurn())
@@ -283,7 +284,7 @@ func turnCopies(t *testing.T, s store.Store) {
 		if v.System != "S" {
 			t.Errorf("system message is %q", v.System)
 		}
-		list := must(s.Messages(ctx, k, v.Generation, 0, 10))(t)
+		list := must(s.Messages(ctx, k, v.Generation, 0, store.MessageLimit{Messages: 10}))(t).Messages
 		listed := make([]carrel.Message, len(list))
 		for i, m := range list {
 			listed[i] = m.Message
