@@ -248,7 +248,7 @@ func (o *Once) Seal(answer []byte) *store.Answer {
 // an error the claim stays as it is: whoever calls again gets the answer, or
 // learns that there was a first call, and never repeats its work.
 func (o *Once) Answer(ctx context.Context, answer []byte) error {
-	ctx, leave, _ := o.k.admit(ctx) //nolint:errcheck // it is stored also if ctx has ended
+	ctx, leave, _ := o.k.admit(ctx) // it is stored also if ctx has ended
 	defer leave()
 	ctx, cancel := o.k.writing(ctx)
 	defer cancel()

@@ -38,7 +38,7 @@ func (k *Keeper) pass(o *Once) {
 
 // release removes the claim that the call asked for, if it was taken.
 func (o *Once) release(ctx context.Context) error {
-	ctx, leave, _ := o.k.admit(ctx) //nolint:errcheck // it is released also if ctx has ended
+	ctx, leave, _ := o.k.admit(ctx) // it is released also if ctx has ended
 	defer leave()
 	ctx, cancel := o.k.writing(ctx)
 	defer cancel()
