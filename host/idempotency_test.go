@@ -232,6 +232,10 @@ func TestIdempotencyKeysAreLimited(t *testing.T) {
 			status: 429, code: "quota_exceeded", limit: "idempotencyKeys", says: []string{"limits.idempotencyKeys"},
 		}
 		r.refuse(t, acme)
+		ans := acme.With(r.header[0], r.header[1]).Do(http.MethodPost, botChat, r.body)
+		if wait := ans.Header.Get("Retry-After"); wait != "60" {
+			t.Errorf("a client that has used all keys is to wait %q s", wait)
+		}
 		acme.Chat(botMethod, "id", "1", "msg", "U2")
 		if out := acme.With(idempotencyKey, "1").Chat(botMethod, "id", "1", "msg", "U1"); !out.Replayed {
 			t.Errorf("a key that was there is %+v", out)

@@ -145,6 +145,7 @@ func TestABodyOfWhomMayNotCallIsNotWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(r.Body)
+		_ = r.Body.Close() // what was read counts
 		if r.StatusCode != http.StatusForbidden || err != nil {
 			t.Errorf("the answer to a %s is %d %s, %v", role, r.StatusCode, body, err)
 		}

@@ -26,7 +26,7 @@ func newUnsent(l Limits) *budget { return newBudget(l.UnsentBytes, max(l.UnsentB
 // goroutine of its request, which releases it.
 type unsent struct {
 	of     *budget
-	limit  int64 // of of
+	limit  int64 // all of the room
 	tenant carrel.TenantID
 	held   int64
 }

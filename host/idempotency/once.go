@@ -209,17 +209,21 @@ func (o *Once) claim(ctx context.Context, handler bool) (store.Claimed, error) {
 	}
 }
 
+// fullWait is when to try again where there is no room: it comes as claims grow
+// old, which takes hours for all of them and may take minutes for the next.
+const fullWait = time.Minute
+
 // full is the error of a claim for which the tenant has no room.
 func (o *Once) full(err error) error {
 	const op, remedy = "idempotency.Claim", "call without Idempotency-Key, or the host's operator can raise"
 	if e, ok := errors.AsType[*carrel.Error](err); ok && e.Limit == "idempotencyBytes" {
 		return &carrel.Error{
-			Op: op, Code: abi.QuotaExceeded, Limit: e.Limit, Err: err, Msg: fmt.Sprintf(
+			Op: op, Code: abi.QuotaExceeded, Limit: e.Limit, Wait: fullWait, Err: err, Msg: fmt.Sprintf(
 				"%d bytes of answers to calls of this tenant are kept, each for %v; %s `limits.idempotencyBytes`", o.k.cfg.Most.Bytes, Kept, remedy),
 		}
 	}
 	return &carrel.Error{
-		Op: op, Code: abi.QuotaExceeded, Limit: "idempotencyKeys", Err: err, Msg: fmt.Sprintf(
+		Op: op, Code: abi.QuotaExceeded, Limit: "idempotencyKeys", Wait: fullWait, Err: err, Msg: fmt.Sprintf(
 			"%d calls of this tenant are remembered, each for %v; %s `limits.idempotencyKeys`", o.k.cfg.Most.Claims, Kept, remedy),
 	}
 }

@@ -70,12 +70,12 @@ func (r *trial) verify() {
 	}
 	found := map[string]string{}
 	for _, h := range list {
-		rows, err := r.below.Messages(ctx, h.Key, h.Generation, -1, 1000)
+		page, err := r.below.Messages(ctx, h.Key, h.Generation, -1, store.MessageLimit{Messages: 1000})
 		if err != nil {
 			r.failf("read: %v", err)
 		}
-		r.wellFormed(h, rows)
-		for _, m := range rows {
+		r.wellFormed(h, page.Messages)
+		for _, m := range page.Messages {
 			if m.Role != carrel.RoleUser || m.Content[0] != 'U' {
 				continue
 			}
