@@ -223,12 +223,12 @@ func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error
 		Limits: httpapi.Limits{
 			RequestBytes: l.RequestBytes, ModuleBytes: l.ModuleBytes, BodyTimeout: l.BodyTimeout,
 			BodyBytes: l.BodyBytes, Uploads: l.Uploads,
-			WriteTimeout: l.WriteTimeout,
-			EventBytes:   l.EventBytes, EventBytesTotal: l.EventBytesTotal, EventBuffers: l.EventBuffers, EventsKept: l.EventsKept,
+			WriteTimeout: l.WriteTimeout, UnsentBytes: l.UnsentBytes, AnswerBytes: l.AnswerBytes, Timeout: l.Timeout,
+			EventBytes: l.EventBytes, EventBytesTotal: l.EventBytesTotal, EventBuffers: l.EventBuffers, EventsKept: l.EventsKept,
 			WebSockets: l.WebSockets, FrameBytes: l.FrameBytes, FramesPerSecond: l.FramesPerSecond,
 			SocketInvocations: l.SocketInvocations, SocketIdle: l.SocketIdle,
 			SocketTickets: l.SocketTickets, TicketTTL: l.TicketTTL,
-			ImportBytes: l.ImportBytes, MessagesPerHistory: l.MessagesPerHistory,
+			ImportBytes: l.ImportBytes, MessagesPerHistory: l.MessagesPerHistory, WindowBytes: l.WindowBytes,
 		},
 		Module: h.moduleLimits(), Loopback: isLoopback(on), AllowedHosts: h.cfg.AllowedHosts, AllowedOrigins: h.cfg.AllowedOrigins,
 	})

@@ -258,7 +258,7 @@ func wantFixtureImport(t *testing.T, s *sqlite.Store) {
 	if !h.Application {
 		t.Errorf("the imported history is %+v", h)
 	}
-	for _, m := range must(s.Messages(ctx, k, h.Generation, 0, 10))(t) {
+	for _, m := range must(s.Messages(ctx, k, h.Generation, 0, store.MessageLimit{Messages: 10}))(t).Messages {
 		if m.Origin != carrel.OriginImport || !m.At.Equal(noon.Add(-time.Hour)) {
 			t.Errorf("an imported message is %+v", m)
 		}
