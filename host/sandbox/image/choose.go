@@ -63,6 +63,16 @@ func try(how Method) (err error) {
 	}()
 	want := make([]byte, pages*page)
 	copy(want, initial)
+	if used.Bytes(len(want)) == nil {
+		return fmt.Errorf("%w: %d bytes", ErrNoRoom, len(want))
+	}
+	if err := used.Reset(); err != nil {
+		return err
+	}
+	// A reset is exact even if it cannot scan, but then it is not this method.
+	if how == PageScan && used.Dirty() > 0 {
+		return fmt.Errorf("of %d pages that nobody wrote %d are taken to be changed", pages, used.Dirty())
+	}
 	steps := []struct {
 		what  string
 		write []int // pages
@@ -76,9 +86,6 @@ func try(how Method) (err error) {
 	}
 	for _, step := range steps {
 		mem := used.Bytes(len(want))
-		if mem == nil {
-			return fmt.Errorf("%w: %d bytes", ErrNoRoom, len(want))
-		}
 		for _, p := range step.write {
 			for i := range page {
 				mem[p*page+i] = 0xEE

@@ -26,6 +26,9 @@ func refused(what string, size int, err error) error {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return fmt.Errorf("%w: %s: %w: an image keeps up to two files open; raise the limit on open files (ulimit -n, %s)",
 			ErrNoRoom, what, err, limit(unix.RLIMIT_NOFILE))
+	case errors.Is(err, unix.EFBIG):
+		return fmt.Errorf("%w: %s: %w: raise the limit on the size of files (ulimit -f, %s bytes)",
+			ErrNoRoom, what, err, limit(unix.RLIMIT_FSIZE))
 	case errors.Is(err, unix.EAGAIN):
 		return fmt.Errorf("%w: %s: %w: raise the limit on locked memory (ulimit -l, %s bytes)",
 			ErrNoRoom, what, err, limit(unix.RLIMIT_MEMLOCK))

@@ -17,12 +17,11 @@ import (
 // mapped runs a test with each method that maps a file.
 func mapped(t *testing.T, test func(t *testing.T, how image.Method)) {
 	t.Helper()
-	each(t, func(t *testing.T, how image.Method) {
-		if how == image.Copy {
-			t.Skip("Go memory")
+	for _, how := range methods(t) {
+		if how != image.Copy {
+			t.Run(how.String(), func(t *testing.T) { test(t, how) })
 		}
-		test(t, how)
-	})
+	}
 }
 
 // faults tells whether writing a byte that many bytes from the start of b
@@ -30,8 +29,16 @@ func mapped(t *testing.T, test func(t *testing.T, how image.Method)) {
 func faults(b []byte, at int) (faulted bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { faulted = recover() != nil }()
-	*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), at)) = 1
+	poke(b, at)
 	return false
+}
+
+// poke is a call of its own: the compiler may move a bare write to where
+// nothing is deferred any more.
+//
+//go:noinline
+func poke(b []byte, at int) {
+	*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), at)) = 1
 }
 
 func TestWhatWasNotAskedForCannotBeReached(t *testing.T) {
@@ -110,6 +117,9 @@ func TestAResetFindsHugePages(t *testing.T) {
 			}
 			reset(t, s)
 			same(t, "after a reset", b, shown(initial, 3*huge))
+			if s.Dirty() < huge/page {
+				t.Log("the system gave no huge page")
+			}
 		}
 	})
 }
@@ -194,7 +204,7 @@ func TestAfterACallThatWroteVeryMuchTheMemoryIsGivenBack(t *testing.T) {
 	}{
 		{"many pages of the image and beyond", 0, pages},
 		{"many pages beyond the image", pages/2 - 1, pages},
-		{"more pages together than in either part", pages/4 + 1, pages*3/4 + 1},
+		{"more pages together than in either part", pages / 4, pages*3/4 + 1},
 	} {
 		for p := c.first; p < c.last; p++ {
 			b[p*page]++

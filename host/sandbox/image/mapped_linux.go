@@ -50,11 +50,11 @@ func (im *mappedImage) fill(initial []byte) error {
 	}
 	fd, err := memoryFile()
 	if err != nil {
-		return refused("a file in memory", size, err)
+		return refused("a file in memory of", size, err)
 	}
 	im.file = os.NewFile(uintptr(fd), "guest image")
 	if err := im.file.Truncate(int64(size)); err != nil {
-		return fmt.Errorf("the size of a file in memory: %w", err)
+		return refused("a file in memory of", size, err)
 	}
 	// Pages of zeros are left as holes: they take memory only once read.
 	page := os.Getpagesize()
@@ -64,7 +64,7 @@ func (im *mappedImage) fill(initial []byte) error {
 			continue
 		}
 		if _, err := im.file.WriteAt(part, int64(at)); err != nil {
-			return fmt.Errorf("write a file in memory: %w", err)
+			return refused("writing a file in memory of", size, err)
 		}
 	}
 	const all = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE

@@ -21,6 +21,8 @@ const (
 // goroutines at once.
 type scanner struct{ pagemap *os.File }
 
+// openScanner fails where the system does not answer, so that a slot need not
+// find out at its resets.
 func openScanner() (*scanner, error) {
 	f, err := os.Open("/proc/self/pagemap")
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
@@ -29,7 +31,11 @@ func openScanner() (*scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &scanner{pagemap: f}, nil
+	s := &scanner{pagemap: f}
+	if _, err := s.ask(&scanArguments{}, new(regions)); err != nil { // about no pages
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
 }
 
 func (s *scanner) close() error { return s.pagemap.Close() }

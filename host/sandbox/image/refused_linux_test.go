@@ -1,0 +1,264 @@
+package image_test
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carrelhost/carrel/host/sandbox/image"
+)
+
+// childMark is the variable that tells a test that it runs in a process of
+// its own, where it may take rights and room from all of it.
+const childMark = "CARREL_IMAGE_CHILD"
+
+// apart runs the rest of the test in a child process, which change prepares.
+// It returns true in the child.
+func apart(t *testing.T, change func(*exec.Cmd)) bool {
+	t.Helper()
+	if os.Getenv(childMark) == t.Name() {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), childMark+"="+t.Name())
+	if change != nil {
+		change(cmd)
+	}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil:
+		t.Errorf("%v\n%s", err, out)
+	case strings.Contains(string(out), "--- SKIP: "+t.Name()):
+		t.Skipf("in the child:\n%s", out)
+	case !strings.Contains(string(out), "--- PASS: "+t.Name()):
+		t.Errorf("the child did not run the test:\n%s", out)
+	}
+	return false
+}
+
+// forbid has the kernel refuse system calls of this process, for good.
+func forbid(t *testing.T, calls ...uint32) {
+	t.Helper()
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		t.Skip("the filter is for other processors")
+	}
+	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the call's number
+	for _, c := range calls {
+		program = append(program,
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: c, Jf: 1},
+			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)})
+	}
+	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	runtime.LockOSThread() // the next two must be of one thread
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Skip(err)
+	}
+	unsynced, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&filter)))
+	if errno != 0 || unsynced != 0 {
+		t.Skipf("no filter of system calls: %v, thread %d", errno, unsynced)
+	}
+}
+
+// chosen checks what Choose takes, that it works, and what is said of others.
+func chosen(t *testing.T, want image.Method, says ...string) {
+	t.Helper()
+	how, why := image.Choose()
+	if how != want {
+		t.Errorf("%s is chosen, want %s: %s", how, want, why)
+	}
+	for _, s := range says {
+		if !strings.Contains(why, s) {
+			t.Errorf("%q does not say %q", why, s)
+		}
+	}
+	s := newSlot(t, newImage(t, pattern(3*page), 5*page, how))
+	fill(s.Bytes(5*page), 0xAA)
+	reset(t, s)
+	same(t, "a slot", s.Bytes(5*page), shown(pattern(3*page), 5*page))
+}
+
+func TestWhereTheScanIsForbiddenPagesAreGivenBack(t *testing.T) {
+	if !apart(t, nil) {
+		return
+	}
+	how := pageScan(t)
+	early := newSlot(t, newImage(t, pattern(3*page), 5*page, how))
+	forbid(t, unix.SYS_IOCTL)
+	chosen(t, image.Madvise, "page scan is left out: ", "PAGEMAP_SCAN: operation not permitted")
+	for range 3 {
+		fill(early.Bytes(5*page), 0xAA)
+		reset(t, early)
+		same(t, "a slot from before", early.Bytes(5*page), shown(pattern(3*page), 5*page))
+	}
+}
+
+func TestWhereFilesInMemoryAreForbiddenEverythingIsCopied(t *testing.T) {
+	if !apart(t, nil) {
+		return
+	}
+	forbid(t, unix.SYS_MEMFD_CREATE)
+	chosen(t, image.Copy, "page scan is left out: ", "madvise is left out: ", "operation not permitted")
+}
+
+func TestWhereNoProcIsMountedPagesAreGivenBack(t *testing.T) {
+	if !apart(t, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		}
+	}) {
+		return
+	}
+	if err := unix.Chroot(t.TempDir()); err != nil {
+		t.Skip(err)
+	}
+	chosen(t, image.Madvise, "page scan is left out: ", "/proc/self/pagemap")
+}
+
+// closer is an image or a slot.
+type closer interface{ Close() error }
+
+// fillUp opens until there is no room and returns the error. One that is
+// closed then makes room for another, and all are closed at the end.
+func fillUp(t *testing.T, most int, open func() (closer, error)) error {
+	t.Helper()
+	var opened []closer
+	for len(opened) < most {
+		o, err := open()
+		if err == nil {
+			opened = append(opened, o)
+			continue
+		}
+		mustBe(t, "the one that does not fit", err, image.ErrNoRoom)
+		if len(opened) == 0 {
+			t.Fatalf("there is no room at all: %v", err)
+		}
+		if err := opened[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+		again, aerr := open()
+		if aerr != nil {
+			t.Fatalf("after one was closed: %v", aerr)
+		}
+		opened[0] = again
+		for _, o := range opened {
+			if err := o.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		return err
+	}
+	t.Fatalf("%d fit", most)
+	return nil
+}
+
+// lower sets a limit of this process.
+func lower(t *testing.T, resource int, to uint64) {
+	t.Helper()
+	var l unix.Rlimit
+	if err := unix.Getrlimit(resource, &l); err != nil {
+		t.Fatal(err)
+	}
+	if l.Max < to {
+		t.Skipf("the limit is %d already", l.Max)
+	}
+	l.Cur = to
+	if err := unix.Setrlimit(resource, &l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAddressSpaceThatIsTooSmallIsAnErrorThatNamesIt(t *testing.T) {
+	if !apart(t, nil) {
+		return
+	}
+	im := newImage(t, pattern(page), 64<<20, image.Madvise)
+	space, _ := usage(t)
+	lower(t, unix.RLIMIT_AS, uint64(space+220<<20))
+	err := fillUp(t, 4, func() (closer, error) { return im.Slot() })
+	if !strings.Contains(err.Error(), "ulimit -v, ") || strings.Contains(err.Error(), "ulimit -v, unlimited") {
+		t.Errorf("%v does not name the limit", err)
+	}
+}
+
+func TestTooFewOpenFilesAreAnErrorThatNamesThem(t *testing.T) {
+	if !apart(t, nil) {
+		return
+	}
+	how := pageScan(t)
+	lower(t, unix.RLIMIT_NOFILE, uint64(openFiles(t)+9))
+	err := fillUp(t, 20, func() (closer, error) { return image.New(pattern(page), page, how) })
+	if !strings.Contains(err.Error(), "ulimit -n, ") {
+		t.Errorf("%v does not name the limit", err)
+	}
+}
+
+func TestAnImageLongerThanFilesMayBeIsAnErrorThatNamesTheLimit(t *testing.T) {
+	if !apart(t, nil) {
+		return
+	}
+	lower(t, unix.RLIMIT_FSIZE, uint64(page))
+	newImage(t, pattern(page), 4*page, image.Madvise)
+	_, err := image.New(pattern(2*page), 4*page, image.Madvise)
+	mustBe(t, "an image of two pages", err, image.ErrNoRoom)
+	if !strings.Contains(err.Error(), "ulimit -f, "+strconv.Itoa(page)) {
+		t.Errorf("%v does not name the limit", err)
+	}
+	chosen(t, image.Copy, "madvise is left out: ")
+}
+
+func TestASlotThatFindsNoRoomToGrowKeepsWhatItHas(t *testing.T) {
+	if !apart(t, nil) {
+		return
+	}
+	const most = 1 << 30
+	s := newSlot(t, newImage(t, pattern(page), most, image.Madvise))
+	b := s.Bytes(2 * page)
+	fill(b, 7)
+	// What is reserved is no data until it is opened.
+	lower(t, unix.RLIMIT_DATA, uint64(dataBytes(t)+256<<20))
+	if s.Bytes(most) != nil {
+		t.Error("it grew beyond the limit")
+	}
+	for i, v := range b {
+		if v != 7 {
+			t.Fatalf("byte %d is %d", i, v)
+		}
+	}
+	if s.Bytes(3*page) == nil {
+		t.Error("it does not grow within the limit")
+	}
+	reset(t, s)
+	same(t, "after a reset", s.Bytes(3*page), shown(pattern(page), 3*page))
+}
+
+// dataBytes reads how much private, writable memory the process has mapped.
+func dataBytes(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmData:"); ok {
+			n, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n << 10
+		}
+	}
+	t.Fatal("no VmData")
+	return 0
+}
