@@ -25,7 +25,7 @@ func TestEveryQueryOfHistoriesFindsThemInOrderByTheIndexMadeForIt(t *testing.T) 
 		steps  []string
 	}{
 		"a history's view":             {6, []string{"SEARCH h USING INDEX sqlite_autoindex_histories_1 (tenant=? AND namespace=? AND kind=? AND owner=? AND memory=?)"}},
-		"the newest messages":          {2, []string{"SEARCH messages USING PRIMARY KEY (generation=?)"}},
+		"the newest messages":          {4, []string{"SEARCH messages USING PRIMARY KEY (generation=? AND seq<?)"}},
 		"the oldest messages' weights": {2, []string{"SEARCH messages USING PRIMARY KEY (generation=? AND seq>?)"}},
 		"the histories of a tenant":    {6, []string{"SEARCH h USING INDEX histories_tenant (tenant=? AND rowid>?)"}},
 		"the histories of a namespace": {7, []string{"SEARCH h USING INDEX histories_namespace (tenant=? AND namespace=? AND rowid>?)"}},
