@@ -3,6 +3,7 @@ package image_test
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -192,6 +193,38 @@ func TestPagesThatWereWrittenOnceAreNotRestoredForEver(t *testing.T) {
 	if s.Dirty() != 2 {
 		t.Errorf("after 100 calls that write 2 pages there are %d dirty pages", s.Dirty())
 	}
+}
+
+func TestPagesThatEachCallWritesFaultOnlyOnce(t *testing.T) {
+	s := newSlot(t, newImage(t, pattern(100*page), 200*page, pageScan(t)))
+	b := s.Bytes(200 * page)
+	runtime.LockOSThread() // whose faults are counted
+	defer runtime.UnlockOSThread()
+	var faults int
+	for call := range 200 {
+		before := minorFaults(t)
+		for p := 50; p < 150; p++ {
+			b[p*page]++
+		}
+		if call > 0 {
+			faults += minorFaults(t) - before
+		}
+		reset(t, s)
+	}
+	// A few for what the test and Go do themselves.
+	if faults > 50 {
+		t.Errorf("%d page faults in 199 calls that write the same 100 pages", faults)
+	}
+}
+
+// minorFaults counts the page faults of this thread.
+func minorFaults(t *testing.T) int {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		t.Fatal(err)
+	}
+	return int(u.Minflt)
 }
 
 func TestAfterACallThatWroteVeryMuchTheMemoryIsGivenBack(t *testing.T) {
