@@ -92,7 +92,7 @@ func TestClaimsAreCountedWhateverBecomesOfThem(t *testing.T) {
 				check(err)
 			},
 			"erase": func(t *rapid.T) {
-				_, err := s.EraseSubject(ctx, rapid.SampledFrom([]carrel.TenantID{acme, "globex"}).Draw(t, "tenant"), "ada", noon)
+				_, err := s.EraseSubject(ctx, rapid.SampledFrom([]carrel.TenantID{acme, "globex"}).Draw(t, "tenant"), "ada", noon, rapid.IntRange(1, 3).Draw(t, "limit"))
 				check(err)
 			},
 		})
