@@ -157,6 +157,10 @@ func isZero(b []byte) bool {
 
 // Slot returns a new slot that shows the image. The caller closes it. The
 // errors are ErrNoRoom and, after Close, ErrClosed.
+//
+// A mapped slot takes up to four of the process's mappings, of which Linux
+// allows 65,530 unless told otherwise. Go's own memory needs some as well and
+// cannot do without, so whoever makes slots bounds them, well below that.
 func (im *Image) Slot() (*Slot, error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()

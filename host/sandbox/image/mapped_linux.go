@@ -149,8 +149,9 @@ func (m *mapped) bytes(n int) ([]byte, error) {
 }
 
 // The pages that PageScan keeps private cost a copy at each reset, whether
-// they were written or not: 0.1 to 0.4 µs each. Giving them back costs a page
-// fault for each that is written again: 0.7 µs, in virtual machines over 10.
+// they were written or not: 0.2 to 0.5 µs each. Giving them back costs as much
+// and a page fault for each that is written again: about 1 µs, in virtual
+// machines 4 to 10.
 const (
 	// manyPages is from where on a reset gives all pages back instead. What
 	// wrote so many was not the usual call, and the memory is worth more.

@@ -127,7 +127,7 @@ func TestSlotsBehaveAsPlainMemory(t *testing.T) {
 // image, each its own, while others come and go, children are started and the
 // garbage collector runs.
 func TestManySlotsAtOnce(t *testing.T) {
-	const users, rounds, most = 8, 1500, 48
+	const users, rounds, most = 8, 400, 48
 	each(t, func(t *testing.T, how image.Method) {
 		initial := pattern(20*page + 33)
 		clear(initial[5*page : 9*page])

@@ -222,7 +222,7 @@ func TestASlotThatFindsNoRoomToGrowKeepsWhatItHas(t *testing.T) {
 	if !apart(t, nil) {
 		return
 	}
-	const most = 1 << 30
+	const most = 1<<30 - 1<<20
 	s := newSlot(t, newImage(t, pattern(page), most, image.Madvise))
 	b := s.Bytes(2 * page)
 	fill(b, 7)
