@@ -20,9 +20,17 @@ type pair struct {
 	size int    // bytes that the guest has
 }
 
+// drawBytes draws a number of bytes from least to most: pages and a few bytes
+// more, as rapid prefers small numbers.
+func drawBytes(t *rapid.T, what string, least, most int) int {
+	pages := rapid.IntRange(0, (most-least)/page).Draw(t, what+", pages")
+	more := rapid.OneOf(rapid.Just(0), rapid.IntRange(0, page-1)).Draw(t, what+", bytes more")
+	return min(least+pages*page+more, most)
+}
+
 // randomImage draws content of at most a number of pages, some of them zeros.
 func randomImage(t *rapid.T, pages int) []byte {
-	b := make([]byte, rapid.IntRange(0, pages*page).Draw(t, "length of the image"))
+	b := make([]byte, drawBytes(t, "image", 0, pages*page))
 	mask := rapid.Uint32().Draw(t, "pages that are not zeros")
 	for i := range b {
 		if mask>>(i/page%32)&1 == 1 {
@@ -38,7 +46,7 @@ func TestSlotsBehaveAsPlainMemory(t *testing.T) {
 	each(t, func(t *testing.T, how image.Method) {
 		rapid.Check(t, func(t *rapid.T) {
 			initial := randomImage(t, 12)
-			most := rapid.IntRange(len(initial), 24*page).Draw(t, "maximum")
+			most := drawBytes(t, "maximum", len(initial), 24*page)
 			im, err := image.New(initial, most, how)
 			if err != nil {
 				t.Fatal(err)
@@ -85,15 +93,15 @@ func TestSlotsBehaveAsPlainMemory(t *testing.T) {
 				},
 				"grow": func(t *rapid.T) {
 					p := one(t)
-					p.size = rapid.IntRange(p.size, most).Draw(t, "size")
+					p.size = drawBytes(t, "size", p.size, most)
 				},
 				"write": func(t *rapid.T) {
 					p := one(t)
 					if p.size == 0 {
 						t.Skip("a slot without bytes")
 					}
-					from := rapid.IntRange(0, p.size-1).Draw(t, "from")
-					n := rapid.OneOf(rapid.IntRange(1, 9), rapid.IntRange(1, 6*page)).Draw(t, "bytes")
+					from := drawBytes(t, "from", 0, p.size-1)
+					n := drawBytes(t, "length", 1, 6*page)
 					v := rapid.Byte().Draw(t, "value")
 					to := min(from+n, p.size)
 					fill(p.slot.Bytes(p.size)[from:to], v)
