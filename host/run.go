@@ -87,7 +87,7 @@ func (h *Host) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	ctx = context.WithoutCancel(ctx)
-	h.log.Info("draining", "for", h.cfg.Limits.DrainTimeout)
+	h.log.Info("draining", "atMost", h.cfg.Limits.DrainTimeout)
 	h.drain(ctx)
 	stopSweep()
 	background.Wait()

@@ -30,7 +30,8 @@ type Upkeep interface {
 	// it, no byte of that is left in any file of the store. What closed scopes
 	// have left to delete in the background is deleted first. Writes wait
 	// while it runs, which takes longer the more is stored; reads go on. If
-	// nothing was deleted since the last, it is quick.
+	// nothing was deleted since the last, it is quick, and only makes a log
+	// empty that the store keeps.
 	Scrub(ctx context.Context, at time.Time) (Scrub, error)
 
 	// LastScrub says when Scrub last succeeded.

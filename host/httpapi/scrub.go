@@ -26,7 +26,7 @@ func (a *API) lastScrub(c echo.Context) error {
 	if _, err := query(c); err != nil {
 		return err
 	}
-	last, err := a.cfg.Scopes.LastScrub(c.Request().Context())
+	last, err := a.cfg.Scopes.ScrubStatus(c.Request().Context())
 	if err != nil {
 		return err
 	}

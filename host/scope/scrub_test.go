@@ -11,17 +11,20 @@ import (
 	"github.com/carrelhost/carrel/host/scope"
 )
 
-// scrubbed runs a test on a registry that scrubs once a day.
+// scrubbed runs a test on a registry that scrubs once a day, and whose store,
+// which never was scrubbed, has deleted something.
 func scrubbed(t *testing.T, do func(t *testing.T, k *keeper, start func() *scope.Registry)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(t)
-		do(t, k, func() *scope.Registry {
+		start := func() *scope.Registry {
 			return registry(t, k.disk, "one", func(c *scope.Config) {
 				sessions(c)
 				c.Store, c.ScrubEvery = k, 24*time.Hour
 			})
-		})
+		}
+		chatIn(t, k.disk, start(), request("deleted"))
+		do(t, k, start)
 	})
 }
 
@@ -33,6 +36,77 @@ func wantScrubs(t *testing.T, k *keeper, start time.Time, want ...time.Duration)
 }
 
 const day = 24 * time.Hour
+
+func TestAStoreThatNeverDeletedAnythingIsNotScrubbed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, start := newKeeper(t), time.Now()
+		r := registry(t, k.disk, "one", func(c *scope.Config) {
+			sessions(c)
+			c.Store, c.ScrubEvery = k, day
+		})
+		stop := run(t, r)
+		defer stop()
+		wait(day + time.Hour)
+		chatIn(t, k.disk, r, request("deleted"))
+		wait(day)
+		wantScrubs(t, k, start, 2*day)
+	})
+}
+
+// Nothing sweeps: only the scrub can have ended them.
+func TestAScrubEndsWhatHasExpiredFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		r := registry(t, d, "one", expiring)
+		chatIn(t, d, r, application(activate(t, d, r, chat), "expired"))
+		s := openSession(t, r, scope.NewSession{})
+		turnIn(t, d, r, s.ID, "of a session that is over")
+		wait(idle)
+		if left := histories(t, d); len(left) != 2 {
+			t.Fatalf("before are %v", left)
+		}
+		done, err := r.Scrub(t.Context())
+		noError(t, err)
+		if left := histories(t, d); len(left) != 0 || done.Due {
+			t.Errorf("left are %v, the scrub is %+v", left, done)
+		}
+	})
+}
+
+func TestTheStatusOfScrubsCountsWhatHasExpiredAsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper(t)
+		r := registry(t, k.disk, "one", func(c *scope.Config) {
+			expiring(c)
+			c.Store = k
+		})
+		chatIn(t, k.disk, r, application(activate(t, k.disk, r, chat), "expires"))
+		due := func() bool {
+			t.Helper()
+			last, err := r.ScrubStatus(t.Context())
+			noError(t, err)
+			return last.Due
+		}
+		wait(idle - time.Microsecond)
+		if due() {
+			t.Error("something is due although nothing has expired")
+		}
+		wait(time.Microsecond)
+		k.fail(true)
+		if !due() {
+			t.Error("nothing is due while nothing can be swept")
+		}
+		k.fail(false)
+		if !due() {
+			t.Error("nothing is due although a history has expired")
+		}
+		_, err := r.Scrub(t.Context())
+		noError(t, err)
+		if due() {
+			t.Error("something is due after the scrub")
+		}
+	})
+}
 
 func TestAStoreIsScrubbedAtOnceIfItNeverWasAndThenEveryInterval(t *testing.T) {
 	scrubbed(t, func(t *testing.T, k *keeper, begin func() *scope.Registry) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -201,10 +202,21 @@ func TestAScrubLeavesNoByteOfWhatWasDeleted(t *testing.T) {
 	}
 }
 
-func TestAScrubWithNothingToDoDoesNotRewriteTheDatabase(t *testing.T) {
+// logSize is the size of the write-ahead log.
+func logSize(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+func TestAScrubWithNothingToDoEmptiesTheLogAndDoesNotRewriteTheDatabase(t *testing.T) {
 	ctx := t.Context()
-	s := open(t, sqlite.Config{Path: newPath(t)})
-	commit(t, s, commitOf(1, 0, "hello", "hi"))
+	path := newPath(t)
+	s := open(t, sqlite.Config{Path: path})
+	commit(t, s, commitOf(1, 0, bytesOf("hello", 100_000)...))
 	version := func() (n int) { // which every VACUUM raises
 		if err := s.Pragma(ctx, "schema_version", &n); err != nil {
 			t.Fatal(err)
@@ -212,9 +224,13 @@ func TestAScrubWithNothingToDoDoesNotRewriteTheDatabase(t *testing.T) {
 		return n
 	}
 	before := version()
+	long := logSize(t, path)
 	must(s.Scrub(ctx, noon))(t)
 	if now := version(); now != before {
 		t.Error("it was rewritten although nothing was deleted")
+	}
+	if now := logSize(t, path); now > long/10 {
+		t.Errorf("the log has %d bytes, and had %d before", now, long)
 	}
 	must(s.CloseScope(ctx, "r", carrel.ReasonScopeClosed, noon))(t)
 	must(s.Scrub(ctx, noon))(t)
@@ -302,10 +318,13 @@ func TestAReaderOfAnOldStateMakesAScrubFailForNow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if done := must(s.Scrub(ctx, noon.Add(-time.Hour)))(t); done.Due { // nothing was deleted: the log may stay
+		t.Errorf("a scrub with nothing to do is %+v", done)
+	}
 	must(s.CloseScope(ctx, "r", carrel.ReasonScopeClosed, noon))(t)
 	_, err := s.Scrub(ctx, noon)
 	wantCode(t, err, abi.Overloaded)
-	if last := must(s.LastScrub(ctx))(t); !last.Due || !last.At.IsZero() {
+	if last := must(s.LastScrub(ctx))(t); !last.Due || !last.At.Before(noon) {
 		t.Errorf("after a scrub that failed: %+v", last)
 	}
 	commit(t, s, commitOf(2, 0, "writes", "go on"))
