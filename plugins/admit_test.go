@@ -40,7 +40,7 @@ func TestAdmit(t *testing.T) {
 		message string // or, of a module that is admitted, its path
 	}{
 		"a module of a manifest":                        {withManifest(wasmHeader, good), abi.OK, "prompt"},
-		"a module with code":                            {withManifest(wasmHeader+typeSection+functionSection+codeSection, good), abi.OK, "plain"},
+		"a module with code":                            {withManifest(wasmHeader+typeSection+functionSection+codeSection, good), abi.OK, "reset"},
 		"no module":                                     {[]byte("\x7fELF"), abi.InvalidModule, ""},
 		"a module without a manifest":                   {[]byte(wasmHeader), abi.InvalidModule, "carrel pack"},
 		"a module with code without a manifest":         {[]byte(wasmHeader + typeSection + functionSection + codeSection), abi.InvalidModule, "carrel build"},
@@ -176,7 +176,7 @@ func TestEmbed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := admit(t.Context(), coded); err != nil || a.Report.Path != "plain" {
+	if a, err := admit(t.Context(), coded); err != nil || a.Report.Path != "reset" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 }

@@ -113,7 +113,7 @@ func invocationOf(result invoke.Result, closed scope.Closed) client.Invocation {
 		Model: result.Model, FinishReason: string(result.FinishReason),
 		Usage: client.Usage{
 			InputTokens: result.Usage.InputTokens, OutputTokens: result.Usage.OutputTokens,
-			GuestMicros: result.Usage.Guest.Microseconds(),
+			Fuel: result.Usage.Fuel, GuestMicros: result.Usage.Guest.Microseconds(),
 		},
 		Trimmed: result.Trimmed,
 		Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,

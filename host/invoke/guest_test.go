@@ -187,7 +187,7 @@ func TestInnerInvocationsShareTheRequest(t *testing.T) {
 			t.Errorf("invocation %d came to %+v, want %+v", i, inner, want)
 		}
 	}
-	if o.Usage.InputTokens != 15 || o.Usage.OutputTokens != 20 || o.Usage.Guest <= 0 {
+	if o.Usage.InputTokens != 15 || o.Usage.OutputTokens != 20 || o.Usage.Guest <= 0 || o.Usage.Fuel <= 0 {
 		t.Errorf("the usage does not add up: %+v", o.Usage)
 	}
 	var evicted []string

@@ -59,6 +59,7 @@ func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []by
 		Share: string(f.tree.call.Caller.Tenant), Limit: timeout, LimitCause: cause,
 	})
 	f.usage.Guest += out.Guest
+	f.usage.Fuel += out.Fuel
 	for _, line := range out.Log {
 		v.logLine(f, line.Level, line.Text)
 	}
@@ -73,7 +74,7 @@ func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []by
 		}
 	case abi.Timeout:
 		v.logLine(f, levelError, "timed out: "+tellable(err))
-	default: // a trap is a line of out.Log already
+	default: // a trap, or that there was no fuel, is a line of out.Log already
 	}
 	return nil, err
 }

@@ -36,7 +36,7 @@ func TestTheOutputOfAHandler(t *testing.T) {
 			} else if ok {
 				got = string(raw)
 			}
-			if o.err != nil || got != tc.want || o.MemoryID != "" || o.Model != "" || o.ID == "" || o.Usage.Guest <= 0 || o.Usage.InputTokens != 0 {
+			if o.err != nil || got != tc.want || o.MemoryID != "" || o.Model != "" || o.ID == "" || o.Usage.Guest <= 0 || o.Usage.Fuel <= 0 || o.Usage.InputTokens != 0 {
 				t.Errorf("got %+v", o)
 			}
 		})
@@ -185,7 +185,7 @@ func TestOutputOfMoreValuesThanTheHostReads(t *testing.T) {
 func TestTheUsageOfWhatFails(t *testing.T) {
 	e := newGuestEnv(t, nil)
 	_, o := e.answered(e.raw("g/H.fail", `{}`))
-	if o.err == nil || o.Usage.Guest <= 0 {
+	if o.err == nil || o.Usage.Guest <= 0 || o.Usage.Fuel <= 0 {
 		t.Errorf("got %+v", o)
 	}
 	// A guest that fails after it has asked the model, under one that goes on.

@@ -155,12 +155,14 @@ type Result struct {
 type Usage struct {
 	carrel.Usage
 	Guest time.Duration // on a CPU
+	Fuel  int64         // units of guest code's work
 }
 
 func (u *Usage) add(o Usage) {
 	u.InputTokens += o.InputTokens
 	u.OutputTokens += o.OutputTokens
 	u.Guest += o.Guest
+	u.Fuel += o.Fuel
 }
 
 // Run handles one outermost request: it opens a request scope, invokes, and

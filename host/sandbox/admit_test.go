@@ -25,7 +25,7 @@ func TestAdmissionReports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Path != sandbox.PathPlain || string(r.Manifest) != `{"abi":"carrel/v1"}` || r.Described || r.CompileFor <= 0 ||
+		if r.Path != sandbox.PathReset || string(r.Manifest) != `{"abi":"carrel/v1"}` || r.Described || r.CompileFor <= 0 ||
 			!slices.Equal(r.Exports, []string{"another", "run"}) || !slices.Equal(r.Imports, []string{"carrel/v1.output_write"}) || !r.Has("run") || r.Has("memory") {
 			t.Errorf("got %+v", r)
 		}
@@ -154,7 +154,7 @@ func TestWhatIsNotAdmitted(t *testing.T) {
 		"a command":                     {build(func(m *wasmtest.Module) { m.Export("_start", 0, m.Func(nil, nil).Index) }), abi.InvalidModule, "build a reactor"},
 		"carrel_describe that fails":    {build(func(m *wasmtest.Module) { m.Method("carrel_describe").Const(3) }), abi.GuestFailed, "returned 3"},
 		"carrel_describe that traps":    {build(func(m *wasmtest.Module) { m.Method("carrel_describe").Unreachable() }), abi.GuestTrap, "trapped in carrel_describe: unreachable"},
-		"data beyond the memory":        {build(func(m *wasmtest.Module) { m.Memory(1); m.Data(65536, []byte("x")); m.Method("run").Const(0) }), abi.GuestTrap, "a segment: "},
+		"data beyond the memory":        {build(func(m *wasmtest.Module) { m.Memory(1); m.Data(65536, []byte("x")); m.Method("run").Const(0) }), abi.InvalidModule, "data segment 0 goes from address 65536 to 65537"},
 		"a carrel_describe that floods": {build(func(m *wasmtest.Module) { floodDescribe(m) }), abi.GuestFailed, "returned -4"},
 	} {
 		t.Run(caseName, func(t *testing.T) {

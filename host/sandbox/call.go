@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tetratelabs/wazero"
-
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // Call is one call of a guest.
@@ -33,40 +32,52 @@ type Result struct {
 	Output []byte        // what output_write appended; the caller's
 	Log    []LogLine     // bounded by Config.LogBytes and one stack; the last line says if some were dropped
 	Guest  time.Duration // time on a CPU slot, host calls not counted
+	Fuel   int64         // units of work, also of _initialize and carrel_wake if they ran
 }
 
-// Call runs an export in a fresh instance: _initialize and carrel_wake, if
-// the module exports them, then the export. Nothing the guest did outlives
-// the call but the Result. ctx and Limit end the guest: a call without either
-// may run for ever.
+// Call runs an export in the state that the module's initialisation left, and
+// before it carrel_wake, if the module exports it. Nothing the guest did
+// outlives the call but the Result. ctx, Limit and Config.Fuel end the guest,
+// wherever it is.
 //
 // Its error is not_found for an export that cannot be called, guest_failed
 // with the GuestCode that the guest set or without one, guest_trap for a trap
-// or proc_exit (the stack is in Result.Log), draining after Close, internal
-// for a panic of the Host, or one that wraps ctx's end
-// or that of Limit, each with its cause.
+// or proc_exit (the stack is in Result.Log) or, with the limit sandbox.stack,
+// for calls that go too deep, fuel_exhausted with the limit sandbox.fuel,
+// overloaded if the system has no memory for the guest, draining after Close,
+// internal for a panic of the Host, or one that wraps ctx's end or that of
+// Limit, each with its cause.
 func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
 	end, err := p.begin()
 	if err != nil {
 		return Result{}, err
 	}
 	defer end()
-	if !p.program.exports[c.Export] {
+	if !p.program.code.exports[c.Export] {
 		return Result{}, carrel.Fail("sandbox.Call", abi.NotFound,
 			fmt.Sprintf("the module exports no function %q of the signature () -> i32", c.Export))
 	}
 	var steps []string
-	if p.program.has[abi.WakeExport] {
+	if p.program.code.has[abi.WakeExport] {
 		steps = append(steps, abi.WakeExport)
 	}
-	r := p.sandbox.call(c)
-	err = p.sandbox.execute(ctx, c.Limit, c.LimitCause, p.program, r, append(steps, c.Export))
-	return Result{Output: r.output, Log: r.log.finish(), Guest: r.onCPU}, err
+	steps = append(steps, c.Export)
+	r := p.sandbox.call(c, p.program.passed)
+	err = p.sandbox.execute(ctx, c.Limit, c.LimitCause, r, func(ctx context.Context) error {
+		in, err := p.take(ctx)
+		if err != nil {
+			return r.failedToStart(ctx, err)
+		}
+		err = r.within(ctx, p.program.code, p.program.rewritten, in, steps, p.program.values == nil)
+		p.putBack(ctx, in, err)
+		return err
+	})
+	return Result{Output: r.output, Log: r.log.finish(), Guest: r.onCPU, Fuel: r.fuel}, err
 }
 
-// execute waits for a CPU slot and runs the guest on it. limit bounds the
+// execute waits for a CPU slot and runs a guest on it. limit bounds the
 // guest's time, this wait not counted; 0 is no limit but ctx.
-func (s *Sandbox) execute(ctx context.Context, limit time.Duration, cause error, p *program, r *run, steps []string) error {
+func (s *Sandbox) execute(ctx context.Context, limit time.Duration, cause error, r *run, guest func(context.Context) error) error {
 	if err := r.takeSlot(ctx); err != nil {
 		return ended(ctx, "wait for a CPU slot", err)
 	}
@@ -76,42 +87,68 @@ func (s *Sandbox) execute(ctx context.Context, limit time.Duration, cause error,
 		defer cancel()
 		ctx = limited
 	}
-	return r.steps(ctx, p, steps)
+	return guest(ctx)
 }
 
-// steps runs _initialize and then the steps in a fresh instance, and stops at
-// the first failure. Afterwards nothing of the instance is left.
-func (r *run) steps(ctx context.Context, p *program, steps []string) (err error) {
+// within runs the steps in an instance, after its initialisation if that is
+// still to come, and stops at the first failure.
+func (r *run) within(ctx context.Context, c *code, w *module.Rewritten, in *instance, steps []string, initialise bool) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &carrel.Error{Op: "sandbox.Call", Code: abi.Internal, Err: fmt.Errorf("engine panicked: %v", v)}
 		}
 	}()
-	guest := context.WithValue(ctx, runKey{}, r)
-	// An instance without a name can exist any number of times.
-	instance, err := p.runtime.InstantiateModule(guest, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
-	if err != nil {
-		return r.failed(ctx, "the start function or a segment", err)
-	}
-	defer func() { _ = instance.Close(context.WithoutCancel(ctx)) }() // it has no files, so nothing of it can fail
-	if p.has[abi.InitializeExport] {
-		if _, err := instance.ExportedFunction(abi.InitializeExport).Call(guest); err != nil {
-			return r.failed(ctx, abi.InitializeExport, err)
-		}
-		if err := r.verdict(abi.InitializeExport, 0); err != nil {
+	r.names = w.Names
+	r.begin(in)
+	defer r.end()
+	ctx = context.WithValue(ctx, runKey{}, r)
+	if initialise {
+		if err := r.initialise(ctx, c, w, in); err != nil {
 			return err
 		}
 	}
 	for _, step := range steps {
-		results, err := instance.ExportedFunction(step).Call(guest)
-		if err != nil {
-			return r.failed(ctx, step, err)
-		}
-		if err := r.verdict(step, int32(uint32(results[0]))); err != nil {
+		if err := r.step(ctx, in, step, step); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// initialise runs what a module runs before its first call. The guest is then
+// in the state of admission, also at the beginning of a call: what comes of
+// it is always the same.
+func (r *run) initialise(ctx context.Context, c *code, w *module.Rewritten, in *instance) error {
+	admitting, clock := r.admitting, r.clock
+	stub, ok := clock.(*stubClock)
+	if !ok {
+		stub = newStubClock()
+	}
+	r.admitting, r.clock = true, stub
+	if w.Start {
+		if err := r.step(ctx, in, module.StartExport, "the start function"); err != nil {
+			return err
+		}
+	}
+	if c.has[abi.InitializeExport] {
+		if err := r.step(ctx, in, abi.InitializeExport, abi.InitializeExport); err != nil {
+			return err
+		}
+	}
+	if c, ok := clock.(*realClock); ok {
+		c.base = stub.passed
+	}
+	r.admitting, r.clock = admitting, clock
+	return nil
+}
+
+// step calls one function, which what names.
+func (r *run) step(ctx context.Context, in *instance, export, what string) error {
+	code, err := in.call(ctx, export)
+	if err != nil {
+		return r.failed(ctx, what, err)
+	}
+	return r.verdict(what, code)
 }
 
 // verdict is what a function means that returned.

@@ -189,8 +189,8 @@ func TestWaitingForASlotEndsWithTheContext(t *testing.T) {
 			break
 		}
 	}
-	close(release)
 	cancel()
+	close(release)
 	if err := <-waiting; !errors.Is(err, context.Canceled) {
 		t.Errorf("the guest that wanted its slot back: %v", err)
 	}

@@ -21,15 +21,17 @@ type clock interface {
 // realClock is that of calls.
 type realClock struct {
 	now    func() time.Time
-	start  time.Time
+	start  time.Time // of the call
+	base   int64     // what monotonic showed last before the call
 	source io.Reader
 	away   func(ctx context.Context, f func())
 }
 
 func (c *realClock) wall() int64 { return c.now().UnixNano() }
 
-// monotonic begins at 1: guests take 0 for a clock that does not work.
-func (c *realClock) monotonic() int64 { return max(int64(c.now().Sub(c.start)), 0) + 1 }
+// monotonic goes on from what the guest saw at its initialisation. It begins
+// above 0: guests take 0 for a clock that does not work.
+func (c *realClock) monotonic() int64 { return c.base + max(int64(c.now().Sub(c.start)), 0) + 1 }
 
 func (c *realClock) random(dst []byte) error {
 	_, err := io.ReadFull(c.source, dst)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"time"
 
@@ -18,6 +19,8 @@ type Config struct {
 	Slots        int           // guests on a CPU at once; 0 = twice GOMAXPROCS
 	AdmitTimeout time.Duration // for _initialize and carrel_describe together; 0 = 5 s
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
+	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000
+	Idle         time.Duration // after which an instance that nobody uses gives its memory back; 0 = 10 s
 	OutputBytes  int           // of one call's result; 0 = 1 MiB
 	LogBytes     int           // of one call's log lines and stderr; 0 = 64 KiB
 	HostCalls    int           // in one call; 0 = 10,000
@@ -40,6 +43,12 @@ func (c Config) complete() (Config, error) {
 	if c.CloseTimeout == 0 {
 		c.CloseTimeout = 10 * time.Second
 	}
+	if c.Idle == 0 {
+		c.Idle = 10 * time.Second
+	}
+	if c.Fuel == 0 {
+		c.Fuel = 1_000_000_000_000
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -52,6 +61,12 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.CloseTimeout < 0 {
 		faults = append(faults, fmt.Errorf("sandbox: CloseTimeout is %v, it must be positive", c.CloseTimeout))
+	}
+	if c.Idle < 0 {
+		faults = append(faults, fmt.Errorf("sandbox: Idle is %v, it must be positive", c.Idle))
+	}
+	if c.Fuel < 0 || c.Fuel > math.MaxInt64/2 {
+		faults = append(faults, fmt.Errorf("sandbox: Fuel is %d, it must be from 1 to %d", c.Fuel, math.MaxInt64/2))
 	}
 	for _, f := range []struct {
 		name     string

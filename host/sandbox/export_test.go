@@ -1,6 +1,9 @@
 package sandbox
 
-import "context"
+import (
+	"context"
+	"testing"
+)
 
 // Programs returns how many compiled modules the open plugins of a sandbox
 // use together.
@@ -32,6 +35,18 @@ func (s Slots) Of(share string) (held, waiting int)             { return s.slots
 // Left returns how much a set of slots without users and waiters remembers.
 func (s Slots) Left() int {
 	return len(s.slots.held) + len(s.slots.waiting) + len(s.slots.turns)
+}
+
+// Pass passes a slot on and takes it back.
+func (s Slots) Pass(ctx context.Context, share string) error { return s.slots.pass(ctx, share) }
+
+// OccupySlot takes a CPU slot that no guest has.
+func OccupySlot(t testing.TB, s *Sandbox, share string) (release func()) {
+	t.Helper()
+	if err := s.slots.acquire(t.Context(), share); err != nil {
+		t.Fatal(err)
+	}
+	return func() { s.slots.release(share) }
 }
 
 // Admitting returns how many compilations of uploads run.

@@ -160,7 +160,7 @@ func TestAGoGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("compiled %d bytes in %v", len(wasm), report.CompileFor)
-	if report.Path != sandbox.PathPlain || !report.Has("echo") || report.Has(abi.InitializeExport) || len(report.Imports) == 0 {
+	if report.Path != sandbox.PathReset || !report.Has("echo") || report.Has(abi.InitializeExport) || len(report.Imports) == 0 {
 		t.Errorf("got %+v", report)
 	}
 	p := open(t, s, wasm)

@@ -51,8 +51,11 @@ func rehearsed(name string) bool {
 	}
 }
 
-// link puts the two modules that guests import into an engine runtime.
+// link puts the modules that rewritten guests import into an engine runtime.
 func (s *Sandbox) link(ctx context.Context, runtime wazero.Runtime) error {
+	if err := linkHost(ctx, runtime); err != nil {
+		return err
+	}
 	carrel := runtime.NewHostModuleBuilder(abi.Module)
 	funcs := carrelFuncs()
 	for _, f := range abi.Imports() {
@@ -84,8 +87,8 @@ func export(b wazero.HostModuleBuilder, f abi.Func, do hostFunc) {
 	wide := len(f.Results) == 1 && f.Results[0] == abi.I64
 	void := len(f.Results) == 0
 	b.NewFunctionBuilder().WithName(f.Name).WithGoModuleFunction(api.GoModuleFunc(
-		func(ctx context.Context, mod api.Module, stack []uint64) {
-			result := enter(ctx, mod, do, stack)
+		func(ctx context.Context, _ api.Module, stack []uint64) {
+			result := enter(ctx, do, stack)
 			switch {
 			case void:
 			case wide:
@@ -106,13 +109,10 @@ func engineTypes(types []abi.ValType) []api.ValueType {
 
 // enter runs a host function. A guest whose context ended goes no further
 // than to its next import; a panic of the host is told apart from a trap.
-func enter(ctx context.Context, mod api.Module, do hostFunc, stack []uint64) int64 {
+func enter(ctx context.Context, do hostFunc, stack []uint64) int64 {
 	r := runOf(ctx)
 	if err := ctx.Err(); err != nil {
 		panic(&stop{context: err})
-	}
-	if r.memory == nil {
-		r.memory = mod.ExportedMemory(abi.MemoryExport)
 	}
 	defer func() {
 		switch v := recover().(type) {

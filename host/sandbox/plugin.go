@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -19,20 +20,26 @@ type Plugin struct {
 
 	mu     sync.Mutex
 	closed bool
+	idle   []idler        // instances, the last one used last
+	timer  *time.Timer    // of the next look at idle; nil when none is
 	calls  sync.WaitGroup // Add under mu
 	gone   chan struct{}  // closed when Close has released everything
 	err    error          // of the release; read after gone
 }
 
 // Open makes an admitted module ready for calls, each with at most memoryMiB
-// of memory (0 = abi.DefaultMemoryMiB, at most abi.MaxMemoryMiB). Plugins of equal
-// bytes and memory share their compiled code. The bytes must not change until
-// Open returns. The caller closes the plugin.
+// of memory (0 = abi.DefaultMemoryMiB, at most abi.MaxMemoryMiB). It runs the
+// module's initialisation, within Config.AdmitTimeout. Plugins of equal bytes
+// and memory share their compiled code and the image that it left, but no
+// memory that can be written. The bytes must not change until Open returns.
+// The caller closes the plugin.
 //
 // Its error is what module.Read and Lint say, invalid_module for a module
 // without code or one that the engine refuses, limit_exceeded with the limit
 // sandbox.memory if it cannot even start in memoryMiB, draining after
-// Sandbox.Close, or the context's while it waits for its turn to compile.
+// Sandbox.Close, overloaded if the system has no memory for the guest, or the
+// context's while it waits for its turn. A module whose initialisation fails
+// opens, and each call of it tells why.
 func (s *Sandbox) Open(ctx context.Context, wasm []byte, memoryMiB int) (*Plugin, error) {
 	const op = "sandbox.Open"
 	ctx, leave, err := s.enter(ctx)
@@ -59,7 +66,7 @@ func (s *Sandbox) Open(ctx context.Context, wasm []byte, memoryMiB int) (*Plugin
 			"the module starts with %d pages of memory (%d MiB), this plugin has %d MiB (limit sandbox.memory): raise limits.memoryMiB in the manifest",
 			m.MemoryPages(), (need+1<<20-1)>>20, memoryMiB))
 	}
-	p, err := s.share(ctx, wasm, memoryMiB)
+	p, err := s.share(ctx, m, wasm, memoryMiB)
 	if err != nil {
 		return nil, err
 	}
@@ -80,19 +87,23 @@ func (s *Sandbox) read(wasm []byte) (*module.Module, error) {
 }
 
 // share returns the program of these bytes with one reference more.
-func (s *Sandbox) share(ctx context.Context, wasm []byte, memoryMiB int) (*program, error) {
+func (s *Sandbox) share(ctx context.Context, m *module.Module, wasm []byte, memoryMiB int) (*program, error) {
 	key := programKey{sha256.Sum256(wasm), memoryMiB}
 	if p := s.existing(key, nil); p != nil {
 		return p, nil
 	}
-	mine, err := s.compile(ctx, s.opening, wasm, memoryMiB)
+	c, rewritten, err := s.compile(ctx, s.opening, m)
 	if err != nil {
 		return nil, err
 	}
-	// Somebody else may have compiled the same meanwhile: theirs is kept.
+	mine, err := s.newProgram(ctx, key, c, rewritten)
+	if err != nil {
+		return nil, err
+	}
+	// Somebody else may have made the same meanwhile: theirs is kept.
 	p := s.existing(key, mine)
 	if p != mine {
-		if err := mine.close(context.WithoutCancel(ctx)); err != nil {
+		if err := s.closeProgram(ctx, mine); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +128,7 @@ func (s *Sandbox) existing(key programKey, fresh *program) *program {
 
 // Exports returns the functions that can be called, sorted. The caller owns
 // the result.
-func (p *Plugin) Exports() []string { return append([]string(nil), p.program.list...) }
+func (p *Plugin) Exports() []string { return append([]string(nil), p.program.code.list...) }
 
 // begin counts a call until end, so that Close waits for it.
 func (p *Plugin) begin() (end func(), err error) {
@@ -141,6 +152,7 @@ func (p *Plugin) Close() error {
 	p.mu.Unlock()
 	if first {
 		p.calls.Wait()
+		p.trim(0)
 		p.err = p.sandbox.forget(p)
 		close(p.gone)
 	}
@@ -161,5 +173,5 @@ func (s *Sandbox) forget(p *Plugin) error {
 	if !last {
 		return nil
 	}
-	return p.program.close(context.Background())
+	return s.closeProgram(context.Background(), p.program)
 }

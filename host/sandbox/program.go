@@ -5,15 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
-
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
@@ -23,93 +18,178 @@ type programKey struct {
 	memoryMiB int
 }
 
-// program is a compiled module. It is read-only and serves any number of
-// instances; it must outlive them.
-//
-// Each has an engine runtime of its own. A runtime remembers every function
-// type it has seen for as long as it lives, so one that all uploads shared
-// would grow with each of them. Machine code is shared through the cache:
-// equal bytes with another memory size are compiled once.
+// program is code with what its instances begin with. It is read-only and
+// serves any number of plugins; their instances are gone before it.
 type program struct {
-	key        programKey
-	runtime    wazero.Runtime
-	compiled   wazero.CompiledModule
-	compileFor time.Duration
-	exports    map[string]bool // what Plugin.Call may name
-	list       []string        // exports, sorted
-	imports    []string
-	has        map[string]bool // the exports that the host calls by itself
-	refs       int             // plugins that use it; guarded by Sandbox.mu
+	key       programKey
+	code      *code
+	rewritten *module.Rewritten // without Code and Data: those are the module's bytes
+	path      string
+	image     *image.Image // nil without a memory
+	pages     uint32       // of the image
+	values    []uint64     // of the globals; nil if instances initialise themselves
+	passed    int64        // what the monotonic clock showed last, in ns
+	refs      int          // plugins that use it; guarded by Sandbox.mu
 }
 
-// engineConfig is the one place that configures the engine.
-func (s *Sandbox) engineConfig(memoryMiB int) wazero.RuntimeConfig {
-	return wazero.NewRuntimeConfigCompiler().
-		WithCoreFeatures(api.CoreFeaturesV2).
-		WithMemoryLimitPages(uint32(memoryMiB) << 20 / PageBytes).
-		WithCompilationCache(s.cache).
-		WithCloseOnContextDone(true).
-		// Debug sections are an outsider's bytes, and their parser is not
-		// made for hostile ones.
-		WithDebugInfoEnabled(false)
+// howItRuns returns the fastest way that gives each call fresh state.
+func howItRuns(c *code, w *module.Rewritten) string {
+	if w.Resettable {
+		return PathReset
+	}
+	for _, g := range w.Globals {
+		if !g.Restorable() {
+			return PathPlain
+		}
+	}
+	// Tables and passive segments cannot be seen from here. If code of the
+	// guest runs before the image is taken, it may have changed them.
+	if w.Start || c.has[abi.InitializeExport] {
+		return PathPlain
+	}
+	return PathImage
 }
 
-// compile makes a program of a module that passed Lint. It waits for one of
-// places and cannot be stopped once it has one. The caller
-// closes the program.
-func (s *Sandbox) compile(ctx context.Context, places chan struct{}, wasm []byte, memoryMiB int) (*program, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, ended(ctx, "compile", err)
-	}
-	select {
-	case places <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ended(ctx, "wait for a compilation to end", ctx.Err())
-	}
-	defer func() { <-places }()
-	ctx = context.WithoutCancel(ctx)
-	p := &program{
-		key:     programKey{sha256.Sum256(wasm), memoryMiB},
-		runtime: wazero.NewRuntimeWithConfig(ctx, s.engineConfig(memoryMiB)),
-		exports: map[string]bool{},
-		has:     map[string]bool{},
-	}
-	err := s.link(ctx, p.runtime)
-	if err == nil {
-		start := time.Now()
-		err = p.compileModule(ctx, wasm)
-		p.compileFor = time.Since(start)
-	}
-	if err == nil {
-		err = p.readExports()
-	}
-	if err != nil {
-		return nil, also(err, p.close(ctx))
-	}
-	return p, nil
-}
-
-func (p *program) compileModule(ctx context.Context, wasm []byte) (err error) {
+// newProgram makes a program of a module's code. It runs the module's
+// initialisation; if that fails, each call will, too, and tells why. The
+// program takes over the reference to the code, also with an error.
+func (s *Sandbox) newProgram(ctx context.Context, key programKey, c *code, w *module.Rewritten) (p *program, err error) {
+	kept := *w
+	kept.Code, kept.Data = nil, nil
+	p = &program{key: key, code: c, rewritten: &kept, path: howItRuns(c, w), pages: w.MinPages}
 	defer func() {
-		if r := recover(); r != nil {
-			err = &carrel.Error{Op: "sandbox.compile", Code: abi.InvalidModule,
-				Msg: "the engine cannot compile this module", Err: fmt.Errorf("engine panicked: %v", r)}
+		if err != nil {
+			err = also(err, s.closeProgram(ctx, p))
+			p = nil
 		}
 	}()
-	if p.compiled, err = p.runtime.CompileModule(ctx, wasm); err != nil {
-		return &carrel.Error{Op: "sandbox.compile", Code: abi.InvalidModule,
-			Msg: "the module is not valid: " + module.Printable(err.Error(), 500), Err: err}
+	if p.path != PathPlain {
+		r := s.admission()
+		err := s.execute(ctx, s.cfg.AdmitTimeout, nil, r, func(ctx context.Context) error {
+			return s.snapshot(ctx, r, p, w)
+		})
+		switch {
+		case err == nil:
+			return p, nil
+		case ctx.Err() != nil, errors.Is(err, image.ErrNoRoom):
+			return p, noRoom(err)
+		}
+		p.path = PathPlain
+	}
+	return p, s.dataImage(p, w)
+}
+
+// memoryBytes is what an instance of the program may have.
+func (p *program) memoryBytes() int { return p.key.memoryMiB << 20 }
+
+// snapshot initialises an instance and keeps what it became.
+func (s *Sandbox) snapshot(ctx context.Context, r *run, p *program, w *module.Rewritten) (err error) {
+	in, err := s.loaded(ctx, p.code, w, p.memoryBytes())
+	if err != nil {
+		return err
+	}
+	defer in.close(ctx)
+	if err := r.within(ctx, p.code, w, in, nil, true); err != nil {
+		return err
+	}
+	values := make([]uint64, len(in.globals))
+	for i, g := range in.globals {
+		values[i] = g.Get()
+	}
+	if in.slot != nil {
+		size := in.module.Memory().Size()
+		if p.image, err = image.New(in.slot.Bytes(int(size)), p.memoryBytes(), s.memory); err != nil {
+			return err
+		}
+		p.pages = size / PageBytes
+	}
+	p.values = values
+	if c, ok := r.clock.(*stubClock); ok {
+		p.passed = c.passed
 	}
 	return nil
 }
 
-// close releases the program. No instance of it may be alive.
-func (p *program) close(ctx context.Context) error {
-	var err error
-	if p.compiled != nil {
-		err = p.compiled.Close(ctx)
+// loaded returns an instance with its data, of which no code has run.
+func (s *Sandbox) loaded(ctx context.Context, c *code, w *module.Rewritten, most int) (*instance, error) {
+	var blank *image.Image
+	if w.MaxPages > 0 {
+		blank = s.blank
 	}
-	return also(err, p.runtime.Close(ctx))
+	in, err := newInstance(ctx, c, blank, w.MinPages, most, w.Globals)
+	if err != nil {
+		return nil, err
+	}
+	if in.slot != nil {
+		memory := in.slot.Bytes(int(w.MinPages) * PageBytes)
+		for _, d := range w.Data {
+			copy(memory[d.Offset:], d.Bytes)
+		}
+	}
+	return in, nil
+}
+
+// dataImage makes the image of instances that initialise themselves.
+func (s *Sandbox) dataImage(p *program, w *module.Rewritten) error {
+	if w.MaxPages == 0 {
+		return nil
+	}
+	slot, err := s.blank.Slot()
+	if err != nil {
+		return noRoom(err)
+	}
+	memory := slot.Bytes(int(w.MinPages) * PageBytes)
+	if memory == nil {
+		err = image.ErrNoRoom
+	} else {
+		for _, d := range w.Data {
+			copy(memory[d.Offset:], d.Bytes)
+		}
+		p.image, err = image.New(memory, p.memoryBytes(), s.memory)
+	}
+	return also(noRoom(err), slot.Close())
+}
+
+// instance returns a new instance as it is before a call: with the state of
+// the image, or to be initialised.
+func (p *program) instance(ctx context.Context) (*instance, error) {
+	in, err := newInstance(ctx, p.code, p.image, p.rewritten.MinPages, p.memoryBytes(), p.rewritten.Globals)
+	if err != nil {
+		return nil, err
+	}
+	if more := p.pages - p.rewritten.MinPages; more > 0 {
+		if _, ok := in.module.Memory().Grow(more); !ok {
+			in.close(ctx)
+			return nil, fmt.Errorf("%w: the image's %d pages", image.ErrNoRoom, p.pages)
+		}
+		in.pages = p.pages
+	}
+	in.restore(p.values)
+	return in, nil
+}
+
+// restore sets the globals; without values they stay.
+func (in *instance) restore(values []uint64) {
+	for i, v := range values {
+		in.globals[i].Set(v)
+	}
+}
+
+// closeProgram gives up the image and the program's share of the code.
+func (s *Sandbox) closeProgram(ctx context.Context, p *program) error {
+	var err error
+	if p.image != nil {
+		err = p.image.Close()
+	}
+	return also(err, s.release(ctx, p.code))
+}
+
+// noRoom says that the machine, not the module, has too little.
+func noRoom(err error) error {
+	if !errors.Is(err, image.ErrNoRoom) {
+		return err
+	}
+	return &carrel.Error{Op: "sandbox", Code: abi.Overloaded, Msg: "the host has no room for another guest's memory; try again", Err: err}
 }
 
 // also adds a failure to close to an error, which stays as it is without one:
@@ -123,41 +203,4 @@ func also(err, closing error) error {
 	default:
 		return errors.Join(err, closing)
 	}
-}
-
-// readExports sorts out what can be called and judges what the host calls.
-func (p *program) readExports() error {
-	for _, f := range p.compiled.ImportedFunctions() {
-		mod, name, _ := f.Import()
-		p.imports = append(p.imports, mod+"."+name)
-	}
-	functions := p.compiled.ExportedFunctions()
-	for name, want := range map[string][]api.ValueType{
-		abi.InitializeExport: nil,
-		abi.WakeExport:       {api.ValueTypeI32},
-		abi.DescribeExport:   {api.ValueTypeI32},
-	} {
-		f, ok := functions[name]
-		if !ok {
-			continue
-		}
-		if len(f.ParamTypes()) != 0 || !slices.Equal(f.ResultTypes(), want) {
-			return carrel.Fail("sandbox.compile", abi.InvalidModule, fmt.Sprintf(
-				"the export %s has another signature than %s", name, "() -> ("+strings.Repeat("i32", len(want))+")"))
-		}
-		p.has[name] = true
-	}
-	if _, command := functions["_start"]; command && !p.has[abi.InitializeExport] {
-		return carrel.Fail("sandbox.compile", abi.InvalidModule,
-			"this is a command (it exports _start): build a reactor, which exports _initialize and its functions, "+
-				"for example with -buildmode=c-shared in Go or -mexec-model=reactor in clang")
-	}
-	for name, f := range functions {
-		if !p.has[name] && len(f.ParamTypes()) == 0 && slices.Equal(f.ResultTypes(), []api.ValueType{api.ValueTypeI32}) {
-			p.exports[name] = true
-			p.list = append(p.list, name)
-		}
-	}
-	slices.Sort(p.list)
-	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
-// run is the host's side of one instance: everything that the imports read
-// and write. It has one user at a time, the goroutine that runs the guest, and
-// is dropped with the instance.
+// run is the host's side of one call: everything that the imports read and
+// write. It has one user at a time, the goroutine that runs the guest, and is
+// dropped with the call: an instance that is used again gets a new one.
 type run struct {
 	cfg       *Config
 	slots     *slots
@@ -20,7 +20,9 @@ type run struct {
 	host      Host
 	admitting bool
 	clock     clock
-	memory    api.Memory // nil until the first import runs, and without an export of it
+	names     map[uint32]string // of the functions of the code
+	instance  *instance         // while a guest runs in it
+	memory    api.Memory        // the instance's; nil without an export of it
 
 	output      []byte
 	outputBytes int // the most
@@ -33,6 +35,8 @@ type run struct {
 	onSlot  bool
 	slotted time.Time // since when
 	onCPU   time.Duration
+	fuel    int64 // used before the slice of now
+	granted int64 // with that slice
 }
 
 type guestError struct{ code, message string }
@@ -56,11 +60,13 @@ func (s *Sandbox) newRun() *run {
 	}
 }
 
-func (s *Sandbox) call(c Call) *run {
+// call returns the run of a call. passed is what its monotonic clock showed
+// last.
+func (s *Sandbox) call(c Call, passed int64) *run {
 	r := s.newRun()
 	r.input, r.host, r.share = c.Input, c.Host, c.Share
 	r.outputBytes = s.cfg.OutputBytes
-	r.clock = &realClock{now: s.cfg.Now, start: s.start, source: s.cfg.Random, away: r.away}
+	r.clock = &realClock{now: s.cfg.Now, start: s.cfg.Now(), base: passed, source: s.cfg.Random, away: r.away}
 	return r
 }
 

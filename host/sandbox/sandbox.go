@@ -5,6 +5,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 )
 
 // PageBytes is the size of a page of linear memory.
@@ -23,17 +25,20 @@ const PageBytes = 64 << 10
 // Two sandboxes in one process share nothing.
 type Sandbox struct {
 	cfg       Config
-	start     time.Time // zero of the guests' monotonic clock
 	cache     wazero.CompilationCache
+	memory    image.Method
+	memoryWhy string        // what is to be said of it
+	blank     *image.Image  // of what is initialised: all zero
 	slots     *slots        // guests on a CPU
 	admitting chan struct{} // compilations of what is uploaded
 	opening   chan struct{} // compilations of what was admitted before
 
 	mu       sync.Mutex
 	closed   bool
+	codes    map[[sha256.Size]byte]*code
 	programs map[programKey]*program
 	plugins  map[*Plugin]struct{}
-	latest   *program       // that Admit made; no instance of it is alive
+	latest   *code          // that Admit made; no instance of it is alive
 	admitted sync.WaitGroup // admissions and openings that run; Add under mu
 	entered  map[*entrance]struct{}
 }
@@ -58,14 +63,22 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	memory, why := image.Choose()
+	blank, err := image.New(nil, abi.MaxMemoryMiB<<20, memory)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
 	return &Sandbox{
 		cfg:       cfg,
-		start:     cfg.Now(),
 		cache:     wazero.NewCompilationCache(),
+		memory:    memory,
+		memoryWhy: why,
+		blank:     blank,
 		slots:     newSlots(cfg.Slots),
 		admitting: make(chan struct{}, admissionsAtOnce),
 		opening:   make(chan struct{}, openingsAtOnce),
 		entered:   map[*entrance]struct{}{},
+		codes:     map[[sha256.Size]byte]*code{},
 		programs:  map[programKey]*program{},
 		plugins:   map[*Plugin]struct{}{},
 	}, nil
@@ -95,7 +108,7 @@ func (s *Sandbox) Close() error {
 	s.mu.Unlock()
 	err := late
 	if latest != nil {
-		err = also(err, latest.close(context.Background()))
+		err = also(err, s.release(context.Background(), latest))
 	}
 	for _, p := range open {
 		err = errors.Join(err, p.Close())
@@ -103,7 +116,16 @@ func (s *Sandbox) Close() error {
 	if late != nil {
 		return err // the compilation that runs uses the cache
 	}
-	return errors.Join(err, s.cache.Close(context.Background()))
+	return errors.Join(err, s.blank.Close(), s.cache.Close(context.Background()))
+}
+
+// Memory says how the memory of guests is restored after a call, and what
+// this system lacks for a faster way.
+func (s *Sandbox) Memory() string {
+	if s.memoryWhy == "" {
+		return s.memory.String()
+	}
+	return s.memory.String() + " (" + s.memoryWhy + ")"
 }
 
 // awaitAdmissions waits for what enter counted, but only so long.

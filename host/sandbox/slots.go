@@ -4,15 +4,15 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // slots bounds how many of something go on at once, and divides them fairly:
 // those that wait are served one share after the other, within a share in the
 // order of their coming.
 //
-// One share never holds the last slot, unless there is only one. Whoever has a
-// slot cannot be made to give it up, so one share that held them all could
-// keep every other one waiting.
+// One share never holds the last slot, unless there is only one: who has a
+// slot passes it on only every now and then, and others need not wait for it.
 type slots struct {
 	mu      sync.Mutex
 	free    int
@@ -20,6 +20,8 @@ type slots struct {
 	held    map[string]int
 	waiting map[string][]*waiter
 	turns   []string // the shares that have waiters, the next one first
+
+	waiters atomic.Int64 // how many there are in waiting; written under mu
 }
 
 // waiter is one that waits. ready is closed with the slot already counted as
@@ -36,14 +38,28 @@ func (s *slots) acquire(ctx context.Context, share string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := &waiter{ready: make(chan struct{})}
 	s.mu.Lock()
-	if len(s.waiting[share]) == 0 {
-		s.turns = append(s.turns, share)
-	}
-	s.waiting[share] = append(s.waiting[share], w)
+	w := s.enqueue(share)
 	s.hand()
 	s.mu.Unlock()
+	return s.await(ctx, share, w)
+}
+
+// wanted reports whether anybody waits. It takes no lock.
+func (s *slots) wanted() bool { return s.waiters.Load() > 0 }
+
+// pass gives up the caller's slot and waits for another one, behind those who
+// wait already. With an error, which is the context's, the caller has none.
+func (s *slots) pass(ctx context.Context, share string) error {
+	s.mu.Lock()
+	w := s.enqueue(share)
+	s.giveBack(share)
+	s.mu.Unlock()
+	return s.await(ctx, share, w)
+}
+
+// await waits until w is served.
+func (s *slots) await(ctx context.Context, share string, w *waiter) error {
 	select {
 	case <-w.ready:
 		return nil
@@ -65,7 +81,17 @@ func (s *slots) release(share string) {
 	s.giveBack(share)
 }
 
-// giveBack needs mu, as all below do.
+// enqueue needs mu, as all below do.
+func (s *slots) enqueue(share string) *waiter {
+	w := &waiter{ready: make(chan struct{})}
+	if len(s.waiting[share]) == 0 {
+		s.turns = append(s.turns, share)
+	}
+	s.waiting[share] = append(s.waiting[share], w)
+	s.waiters.Add(1)
+	return w
+}
+
 func (s *slots) giveBack(share string) {
 	s.free++
 	if s.held[share]--; s.held[share] == 0 {
@@ -95,6 +121,7 @@ func (s *slots) hand() {
 
 // leave takes a waiter out of its queue.
 func (s *slots) leave(share string, i int) {
+	s.waiters.Add(-1)
 	rest := slices.Delete(s.waiting[share], i, i+1)
 	if len(rest) > 0 {
 		s.waiting[share] = rest

@@ -169,20 +169,53 @@ func TestSpinnersOfOneShareDoNotStopAnother(t *testing.T) {
 	}
 }
 
-func TestWithOneSlotSharesStillTakeTurns(t *testing.T) {
+func TestWithOneSlotASpinnerPassesItOn(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{Slots: 1})
 	p := open(t, s, spinner())
-	stop := spin(t, p, "a", 1)
+	defer spin(t, p, "a", 1)()
 	until(t, func() bool { held, _ := sandbox.OnSlots(s, "a"); return held == 1 })
-	answered := make(chan error, 1)
-	go func() {
-		_, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b"})
-		answered <- err
-	}()
-	until(t, func() bool { _, waiting := sandbox.OnSlots(s, "b"); return waiting == 1 })
-	stop()
-	if err := <-answered; err != nil {
-		t.Error(err)
+	for range 5 {
+		if _, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestASlotThatIsPassedOnComesBack(t *testing.T) {
+	s := sandbox.NewSlots(1)
+	if err := s.Acquire(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Pass(t.Context(), "a"); err != nil { // nobody wants it
+		t.Fatal(err)
+	}
+	served, back := make(chan error, 1), make(chan error, 1)
+	go func() { served <- s.Acquire(t.Context(), "b") }()
+	until(t, func() bool { _, waiting := s.Of("b"); return waiting == 1 })
+	go func() { back <- s.Pass(t.Context(), "a") }()
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	if held, waiting := s.Of("a"); held != 0 || waiting != 1 {
+		t.Errorf("who passed it on has %d and waits for %d", held, waiting)
+	}
+	s.Release("b")
+	if err := <-back; err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	go func() { served <- s.Acquire(t.Context(), "b") }()
+	until(t, func() bool { _, waiting := s.Of("b"); return waiting == 1 })
+	if err := s.Pass(ctx, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended it got %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	s.Release("b")
+	if n := s.Left(); n != 0 {
+		t.Errorf("%d entries are left", n)
 	}
 }
 
@@ -198,8 +231,7 @@ func TestTheLimitOfACall(t *testing.T) {
 	})
 	t.Run("the wait for a slot does not count", func(t *testing.T) {
 		const limit = time.Second
-		stop := spin(t, p, "a", 1)
-		until(t, func() bool { held, _ := sandbox.OnSlots(s, "a"); return held == 1 })
+		release := sandbox.OccupySlot(t, s, "a")
 		answered := make(chan error, 1)
 		go func() {
 			_, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b", Limit: limit, LimitCause: cause})
@@ -207,7 +239,7 @@ func TestTheLimitOfACall(t *testing.T) {
 		}()
 		until(t, func() bool { _, waiting := sandbox.OnSlots(s, "b"); return waiting == 1 })
 		<-time.After(limit + limit/10)
-		stop()
+		release()
 		if err := <-answered; err != nil {
 			t.Error(err)
 		}

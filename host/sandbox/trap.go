@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
-
-	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -17,9 +17,11 @@ import (
 // stop is what an import panics with to end the guest: the engine unwinds the
 // guest's frames and returns it. Exactly one of the reasons is set.
 type stop struct {
-	context error // it ended
-	exit    *uint32
-	broken  error // the host's own panic, with its stack
+	context   error // it ended
+	exit      *uint32
+	broken    error // the host's own panic, with its stack
+	overflow  bool  // of the stack
+	exhausted bool  // of fuel
 }
 
 func (s *stop) Error() string {
@@ -28,6 +30,10 @@ func (s *stop) Error() string {
 		return s.context.Error()
 	case s.exit != nil:
 		return fmt.Sprintf("exit with code %d", *s.exit)
+	case s.overflow:
+		return "stack overflow"
+	case s.exhausted:
+		return "out of fuel"
 	default:
 		return s.broken.Error()
 	}
@@ -42,30 +48,59 @@ const stackBytes = 8 << 10
 func (r *run) failed(ctx context.Context, export string, err error) error {
 	text, stack, _ := strings.Cut(err.Error(), "\nwasm stack trace:\n")
 	stack, _, _ = strings.Cut(stack, "\n\nGo runtime stack trace:") // it is not the guest's to see
+	code, limit, remedy := abi.GuestTrap, "", ""
 	if s, ok := errors.AsType[*stop](err); ok {
 		switch {
 		case s.context != nil:
 			return ended(ctx, export, s.context)
 		case s.broken != nil:
 			return &carrel.Error{Op: "sandbox.Call", Code: abi.Internal, Err: s.broken}
+		case s.overflow:
+			text, limit = "stack overflow", "sandbox.stack"
+			remedy = fmt.Sprintf(": its calls are nested deeper than %d MiB of frames (limit sandbox.stack); nest fewer calls", guestStackBytes>>20)
+		case s.exhausted:
+			code, limit, text = abi.FuelExhausted, "sandbox.fuel", "out of fuel"
+			remedy = fmt.Sprintf(": one call can use %d units (limit sandbox.fuel); do less in one call", r.cfg.Fuel)
+		default:
+			text = fmt.Sprintf("it exited with code %d", *s.exit)
 		}
-		text = fmt.Sprintf("it exited with code %d", *s.exit)
-	} else if _, ok := errors.AsType[*sys.ExitError](err); ok {
-		// Only the end of the context closes an instance that runs.
-		return ended(ctx, export, ctx.Err())
 	} else if _, ok := errors.AsType[runtime.Error](err); ok {
 		return &carrel.Error{Op: "sandbox.Call", Code: abi.Internal, Err: fmt.Errorf("the engine failed in %q: %w", export, err)}
 	}
 	if i := strings.LastIndex(text, "wasm error: "); i >= 0 {
 		text = text[i+len("wasm error: "):]
 	}
-	message := fmt.Sprintf("the guest trapped in %s: %s", module.Printable(export, 100), module.Printable(text, 200))
+	message := fmt.Sprintf("the guest trapped in %s: %s%s", module.Printable(export, 100), module.Printable(text, 200), remedy)
 	line := message
 	if stack != "" {
-		line += "\n" + stack
+		line += "\n" + r.named(stack)
 	}
 	r.log.trap(line)
-	return carrel.Fail("sandbox.Call", abi.GuestTrap, message)
+	return carrel.FailLimit("sandbox.Call", code, limit, message)
+}
+
+// failedToStart says what the engine's error of making an instance means.
+func (r *run) failedToStart(ctx context.Context, err error) error {
+	if err := noRoom(err); carrel.CodeOf(err) == abi.Overloaded {
+		return err
+	}
+	return r.failed(ctx, "a segment", err)
+}
+
+// frame is one of the engine's stack of a guest: code has no names of its
+// own.
+var frame = regexp.MustCompile(`(?m)^(\s*)\.?\$([0-9]{1,10})\(`)
+
+// named puts the names of functions into a stack.
+func (r *run) named(stack string) string {
+	return frame.ReplaceAllStringFunc(stack, func(match string) string {
+		parts := frame.FindStringSubmatch(match)
+		index, err := strconv.ParseUint(parts[2], 10, 32)
+		if name := r.names[uint32(index)]; err == nil && name != "" {
+			return parts[1] + name + "("
+		}
+		return match
+	})
 }
 
 // ended wraps the end of a context, with its cause if that says more.
