@@ -25,8 +25,8 @@ type Problem struct {
 }
 
 // Error returns code, the plugin's own code if there is one, detail and every
-// fault, one a line. A detail that repeats the only fault is cut short, and a
-// remedy that the detail has is not said again with each fault.
+// fault, one a line. A detail that ends with the first faults is cut short, and
+// a remedy that the detail has is not said again with each fault.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.Code)
@@ -34,16 +34,10 @@ func (p *Problem) Error() string {
 		b.WriteString(" (" + p.GuestCode + ")")
 	}
 	detail, faults := p.Detail, p.Errors
-	if len(faults) == 1 && faults[0].Message != "" {
-		f := faults[0]
-		if rest, repeated := strings.CutSuffix(detail, f.Message); repeated {
-			if f.Pointer == "" { // it has no place: the detail says all of it
-				b.WriteString(": " + detail)
-				return b.String()
-			}
-			detail = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(rest, ": "), " at "+f.Pointer), ": ")
-		}
+	if len(faults) == 1 && faults[0].Pointer == "" && faults[0].Message != "" && strings.HasSuffix(detail, faults[0].Message) {
+		faults = nil // it has no place: the detail says all of it
 	}
+	detail = withoutFaults(detail, faults)
 	if detail != "" {
 		b.WriteString(": " + detail)
 	}
@@ -59,6 +53,35 @@ func (p *Problem) Error() string {
 		b.WriteString(strings.Replace(f.Message, remedy, "", 1))
 	}
 	return b.String()
+}
+
+// withoutFaults cuts the first of the faults off a detail that ends with it, or
+// with a list of the first few.
+func withoutFaults(detail string, faults []carrel.Fault) string {
+	if len(faults) == 0 || faults[0].Message == "" {
+		return detail
+	}
+	f := faults[0]
+	if rest, repeated := strings.CutSuffix(detail, f.Message); repeated {
+		rest = strings.TrimRight(rest, ": ")
+		rest = strings.TrimRight(strings.TrimSuffix(rest, f.Pointer), ": ")
+		rest = strings.TrimSuffix(rest, " at")
+		return strings.TrimRight(strings.TrimSuffix(rest, ", the first"), ": ")
+	}
+	list := ""
+	for i, f := range faults {
+		if i > 0 {
+			list += "; "
+		}
+		if f.Pointer != "" {
+			list += f.Pointer + ": "
+		}
+		list += f.Message
+		if rest, repeated := strings.CutSuffix(detail, list); i > 0 && repeated {
+			return strings.TrimRight(rest, ": ")
+		}
+	}
+	return detail
 }
 
 // Is makes errors.Is(err, client.Code(abi.NotFound)) work.

@@ -23,9 +23,19 @@ func TestAProblemSaysEverythingOnce(t *testing.T) {
 			client.Problem{Code: "c", Detail: "unreadable", Errors: []carrel.Fault{{Message: "unreadable"}}},
 			"c: unreadable",
 		},
-		"a detail that repeats the first of two faults stays": {
-			client.Problem{Code: "c", Detail: "2 faults: bad", Errors: []carrel.Fault{{Pointer: "/a", Message: "bad"}, {Pointer: "/b", Message: "worse"}}},
-			"c: 2 faults: bad\n  /a: bad\n  /b: worse",
+		"a detail that repeats the first of two faults": {
+			client.Problem{Code: "c", Detail: "2 faults, the first at /a: bad", Errors: []carrel.Fault{{Pointer: "/a", Message: "bad"}, {Pointer: "/b", Message: "worse"}}},
+			"c: 2 faults\n  /a: bad\n  /b: worse",
+		},
+		"a detail that repeats the first of two faults, and not its place": {
+			client.Problem{Code: "c", Detail: "2 faults, the first: bad", Errors: []carrel.Fault{{Pointer: "/a", Message: "bad"}, {Pointer: "/b", Message: "worse"}}},
+			"c: 2 faults\n  /a: bad\n  /b: worse",
+		},
+		"a detail that lists the first two of three faults": {
+			client.Problem{Code: "c", Detail: "no match: /a: bad; /b: worse", Errors: []carrel.Fault{
+				{Pointer: "/a", Message: "bad"}, {Pointer: "/b", Message: "worse"}, {Pointer: "/c", Message: "worst"},
+			}},
+			"c: no match\n  /a: bad\n  /b: worse\n  /c: worst",
 		},
 		"a remedy that is with the detail and each fault": {
 			client.Problem{Code: "c", Detail: "it leaks; do this", Errors: []carrel.Fault{

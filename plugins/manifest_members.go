@@ -95,16 +95,22 @@ func suggestion(name string, l level) string {
 			return "; it belongs into " + other.what
 		}
 	}
-	best, distance := "", 1+len(name)/3
-	for _, m := range members {
-		if d := editDistance(name, m, distance); d <= distance && (best == "" || d < distance) {
-			best, distance = m, d
-		}
-	}
-	if best != "" {
+	if best := Nearest(name, members); best != "" {
 		return "; did you mean `" + best + "`?"
 	}
 	return "; remove it (it may have " + strings.Join(l.now, ", ") + ")"
+}
+
+// Nearest returns the one of some names that a misspelt one is most likely
+// meant to be, or nothing if none is near it.
+func Nearest(name string, names []string) string {
+	best, distance := "", 1+len(name)/3
+	for _, n := range names {
+		if d := editDistance(name, n, distance); d <= distance && (best == "" || d < distance) {
+			best, distance = n, d
+		}
+	}
+	return best
 }
 
 // editDistance counts the insertions, deletions and replacements between two

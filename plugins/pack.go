@@ -88,10 +88,14 @@ func (p *packer) err() error {
 	}
 	n := len(p.faults)
 	faults := p.faults
+	msg := "the source has a fault: " + faults[0].Message
+	if n > 1 {
+		msg = fmt.Sprintf("the source has %d faults, the first: %s", n, faults[0].Message)
+	}
 	if n > maxFaults {
 		faults = append(faults[:maxFaults:maxFaults], carrel.Fault{Message: fmt.Sprintf("there are %d more faults; mend these first", n-maxFaults)})
 	}
-	return &carrel.Error{Op: packOp, Code: abi.InvalidManifest, Faults: faults, Msg: "the source has a fault: " + faults[0].Message}
+	return &carrel.Error{Op: packOp, Code: abi.InvalidManifest, Faults: faults, Msg: msg}
 }
 
 // withLines adds the source's lines to the faults of the manifest.

@@ -57,27 +57,27 @@ func (s *settings) load(e env) (host.Config, error) {
 }
 
 // fromVariables overrides settings by CARREL_* variables, one after the other,
-// so that each fault names its variable.
+// so that each fault names its variable. A variable that nothing reads is one.
 func fromVariables(cfg *host.Config, e env) error {
-	const prefix = "CARREL_"
-	known, err := envconfig.GetFieldParamsWithOptions(cfg, envconfig.Options{Prefix: prefix})
+	known, err := envconfig.GetFieldParamsWithOptions(cfg, envconfig.Options{Prefix: variablePrefix})
 	if err != nil {
-		return fmt.Errorf("%s variables: %w", prefix, err)
+		return fmt.Errorf("%s variables: %w", variablePrefix, err)
 	}
 	var faults []error
+	names := slices.Clone(clientVariables)
 	for _, k := range known {
+		names = append(names, strings.TrimPrefix(k.Key, variablePrefix))
 		if e.vars[k.Key] == "" {
 			continue
 		}
-		err := envconfig.ParseWithOptions(cfg, envconfig.Options{Prefix: prefix, Environment: map[string]string{k.Key: e.vars[k.Key]}})
+		err := envconfig.ParseWithOptions(cfg, envconfig.Options{Prefix: variablePrefix, Environment: map[string]string{k.Key: e.vars[k.Key]}})
 		if parse, ok := errors.AsType[envconfig.ParseError](err); ok {
-			err = parse.Err
-		}
-		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: `%s` is not %s", k.Key, e.vars[k.Key], kindOf(parse.Type.String())))
+		} else if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", k.Key, err))
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, unknownVariables(*cfg, e, names))...)
 }
 
 // fillKeys replaces env:NAME by the variable's value.

@@ -67,7 +67,7 @@ func placed(name string, b []byte, faults *yaml.LoadErrors) error {
 		case s.isKey && times[s.path] > 1:
 			text = "the setting is there twice"
 		case s.isKey:
-			text = "there is no such setting, or this host does not have it yet"
+			text = noSetting(s.path)
 		}
 		errs = append(errs, fmt.Errorf("%s:%d: %s: %s", name, f.Mark.Line, s.path, text))
 	}
