@@ -81,7 +81,7 @@ type historyReader struct {
 // name the line.
 func readHistory(body []byte, limits historyLimits) (history, error) {
 	r := &historyReader{rest: body, limits: limits}
-	if err := r.read(&r.out.head, "what the history is; an export begins so"); err != nil {
+	if err := r.read(&r.out.head, `the first line of an export is missing, {"format":"`+client.HistoryFormat+`",…}`); err != nil {
 		return history{}, err
 	}
 	if err := checkHead(r.out.head); err != nil {
@@ -89,7 +89,7 @@ func readHistory(body []byte, limits historyLimits) (history, error) {
 	}
 	for {
 		var l historyLine
-		if err := r.read(&l, `{"end":true,"messages":…}; without it the export was cut`); err != nil {
+		if err := r.read(&l, `the last line, {"end":true,…}, is missing: the export was cut`); err != nil {
 			return history{}, err
 		}
 		if l.End == nil && l.Messages == nil {
@@ -102,11 +102,11 @@ func readHistory(body []byte, limits historyLimits) (history, error) {
 	}
 }
 
-// read decodes the next line, which must be there.
-func (r *historyReader) read(dst any, wanted string) error {
+// read decodes the next line, which must be there; missing is said if it is not.
+func (r *historyReader) read(dst any, missing string) error {
 	r.line++
 	if len(r.rest) == 0 {
-		return r.bad("", "here is missing: "+wanted)
+		return r.bad("", missing)
 	}
 	line, rest, _ := bytes.Cut(r.rest, []byte("\n"))
 	r.rest = rest

@@ -71,7 +71,7 @@ func TestAnImportThatIsNoHistoryIsRefusedByLine(t *testing.T) {
 		code abi.Code
 		says string // the beginning of the message
 	}{
-		"it is empty":                                {"", abi.InvalidParams, "line 1: here is missing"},
+		"it is empty":                                {"", abi.InvalidParams, `line 1: the first line of an export is missing, {"format":"carrel.history/v1",…}`},
 		"it is one JSON document":                    {`[` + headLine + `]`, abi.BadRequest, "line 1: "},
 		"its first line is cut":                      {headLine[:30], abi.MalformedJSON, "line 1: "},
 		"the format is another":                      {strings.Replace(headLine, "/v1", "/v2", 1), abi.InvalidParams, "line 1: this host reads"},
@@ -80,8 +80,8 @@ func TestAnImportThatIsNoHistoryIsRefusedByLine(t *testing.T) {
 		"the kind is none":                           {strings.Replace(headLine, "explicit", "eternal", 1), abi.InvalidParams, "line 1: it is explicit, request"},
 		"an explicit history has an owner":           {strings.Replace(headLine, `"kind"`, `"owner":"subject:a","kind"`, 1), abi.InvalidParams, "line 1: a history of the kind plugin"},
 		"the owner is no name of one":                {strings.Replace(headLine, `"explicit"`, `"plugin","owner":"ada"`, 1), abi.InvalidParams, "line 1: an owner is as an export names it"},
-		"it has only a head":                         {joined(headLine), abi.InvalidParams, "line 2: here is missing"},
-		"the end is missing":                         {joined(headLine, systemLine, userLine, `{"seq":2,"turn":1,"role":"assistant","content":"A"}`), abi.InvalidParams, "line 5: here is missing"},
+		"it has only a head":                         {joined(headLine), abi.InvalidParams, `line 2: the last line, {"end":true,…}, is missing: the export was cut`},
+		"the end is missing":                         {joined(headLine, systemLine, userLine, `{"seq":2,"turn":1,"role":"assistant","content":"A"}`), abi.InvalidParams, "line 5: the last line"},
 		"the end counts too few":                     {joined(headLine, systemLine, endLine(0)), abi.InvalidParams, "line 3: it must be the number"},
 		"the end has no count":                       {joined(headLine, `{"end":true}`), abi.InvalidParams, "line 2: it must be the number"},
 		"the end is false":                           {joined(headLine, `{"end":false,"messages":0}`), abi.InvalidParams, "line 2: it is true"},

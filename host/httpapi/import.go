@@ -49,7 +49,7 @@ func (a *API) importMemory(c echo.Context) error {
 	}
 	if in.Kind == carrel.KindRequest || in.Kind == carrel.KindSession {
 		if _, named := q["memoryId"]; !named {
-			return badLine(1, "/kind", "a "+read.head.Kind+"'s own memory id ends with it, and no later call has it; name another with ?memoryId=")
+			return badLine(1, "/memoryId", "a "+read.head.Kind+"'s own memory id ends with it, and no later call has it; name another with ?memoryId=")
 		}
 		in.Kind = carrel.KindExplicit
 	}

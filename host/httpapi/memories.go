@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -191,11 +192,17 @@ func (a *API) deleteTurn(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	// Whoever comes here may see the history, and may be told what it lacks.
+	const op = "httpapi.memories"
 	turn, err := strconv.ParseInt(param(c, "turn"), 10, 64)
 	if err != nil || turn < 1 {
-		return carrel.FailNotFound("httpapi.memories")
+		return carrel.Fail(op, abi.NotFound, "a turn has a number, from 1; the system message is none")
 	}
-	if err := a.cfg.Scopes.DeleteTurn(c.Request().Context(), h, turn); err != nil {
+	err = a.cfg.Scopes.DeleteTurn(c.Request().Context(), h, turn)
+	if carrel.CodeOf(err) == abi.NotFound {
+		return carrel.Fail(op, abi.NotFound, fmt.Sprintf("the history has no turn %d, or has just ended", turn))
+	}
+	if err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

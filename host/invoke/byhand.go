@@ -39,14 +39,17 @@ func (v *Invoker) byHand(running plugins.Running, who carrel.Caller, p carrel.Pl
 // handler; context_too_large if the system message leaves no room.
 func (v *Invoker) Window(ctx context.Context, who carrel.Caller, h store.History, p carrel.PluginName, s carrel.ServiceName, m carrel.MethodName) ([]store.StoredMessage, error) {
 	const op = "invoke.Window"
-	running, err := v.cfg.Catalog.Running(ctx, who.Tenant, p, carrel.VersionRef{})
+	if h.Key.Tenant != who.Tenant {
+		return nil, carrel.FailNotFound(op)
+	}
+	running, err := v.active(ctx, op, who.Tenant, p)
 	if err != nil {
 		return nil, err
 	}
 	defer running.Release()
 	method, ok := running.Method(s, m)
 	if !ok {
-		return nil, carrel.FailNotFound(op)
+		return nil, carrel.Fail(op, abi.NotFound, fmt.Sprintf("the active version of %s has no method %s.%s", p, s, m))
 	}
 	if method.Spec.Kind != abi.KindChat {
 		return nil, carrel.Fail(op, abi.BadRequest, fmt.Sprintf(
@@ -56,7 +59,7 @@ func (v *Invoker) Window(ctx context.Context, who carrel.Caller, h store.History
 	if err != nil {
 		return nil, err
 	}
-	if h.Key.Tenant != who.Tenant || h.Key.Namespace != carrel.Namespace(p) && (shared == "" || h.Key.Namespace != shared) {
+	if h.Key.Namespace != carrel.Namespace(p) && (shared == "" || h.Key.Namespace != shared) {
 		return nil, carrel.FailNotFound(op)
 	}
 	past, err := v.past(ctx, method.Spec, h.Key)
@@ -78,6 +81,16 @@ func (v *Invoker) Window(ctx context.Context, who carrel.Caller, h store.History
 		return nil, err
 	}
 	return v.placed(ctx, past, sent[:len(sent)-1], change != nil)
+}
+
+// active returns what runs of a plugin of the caller's own tenant, and says so
+// if nothing does.
+func (v *Invoker) active(ctx context.Context, op string, t carrel.TenantID, p carrel.PluginName) (plugins.Running, error) {
+	running, err := v.cfg.Catalog.Running(ctx, t, p, carrel.VersionRef{})
+	if carrel.CodeOf(err) == abi.NotFound {
+		return running, carrel.Fail(op, abi.NotFound, fmt.Sprintf("there is no active plugin %s; activate it first", p))
+	}
+	return running, err
 }
 
 // placed returns the messages that are sent of a history with their places in

@@ -70,7 +70,7 @@ func (v *Invoker) Import(ctx context.Context, in Import) (store.History, error) 
 }
 
 func (v *Invoker) doImport(ctx context.Context, in Import) (store.History, error) {
-	running, err := v.cfg.Catalog.Running(ctx, in.Caller.Tenant, in.Plugin, carrel.VersionRef{})
+	running, err := v.active(ctx, "invoke.Import", in.Caller.Tenant, in.Plugin)
 	if err != nil {
 		return store.History{}, err
 	}
@@ -126,6 +126,11 @@ func (v *Invoker) doImport(ctx context.Context, in Import) (store.History, error
 	done, err := v.commit(ctx, f, k, c)
 	if err != nil {
 		return store.History{}, err
+	}
+	// As lists have it, in the store's own times, if it can be read.
+	now, err := v.cfg.Histories.History(ctx, k.Tenant, v.cfg.Scopes.Handle(k), nil, store.Cutoff{})
+	if err == nil && now.Generation == done.Generation {
+		return now, nil
 	}
 	return v.imported(in, k, done, began), nil
 }
