@@ -4,7 +4,7 @@ GOLANGCI_VERSION := v2.15.0
 TOOLS := $(CURDIR)/.tools
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 
-.PHONY: check format vet lint floors test race wasip1 tidy build fuzz bench-memory crash
+.PHONY: check format vet lint floors test race wasip1 tidy build fuzz bench-memory bench-sandbox check-bench crash
 
 check: format vet lint floors wasip1 tidy race
 
@@ -49,6 +49,18 @@ crash:
 # bench-memory measures chat memory beside peers and keeps the table.
 bench-memory:
 	go run ./bench/memory -out bench/results/memory.md
+
+# bench-sandbox measures calls of guests beside peers and keeps the table. The
+# peers are in a module apart, which the first run downloads.
+bench-sandbox:
+	go -C bench/sandbox run . -out ../results/sandbox.md
+
+# check-bench holds that module to what check asks of this one.
+check-bench: $(GOLANGCI)
+	go -C bench/sandbox vet ./...
+	cd bench/sandbox && GOOS=wasip1 GOARCH=wasm go vet ./guests/...
+	cd bench/sandbox && $(GOLANGCI) run ./...
+	go -C bench/sandbox mod tidy -diff
 
 # fuzz runs every fuzz target for a while: make fuzz FUZZTIME=5m
 FUZZTIME ?= 30s
