@@ -150,7 +150,7 @@ type Message struct {
 	Content    string            `json:"content"`
 	ToolCalls  []carrel.ToolCall `json:"toolCalls,omitempty"`
 	ToolCallID string            `json:"toolCallId,omitempty"`
-	At         time.Time         `json:"at"`
+	At         time.Time         `json:"at,omitzero"`      // when it was stored; a window has messages that are not
 	Origin     string            `json:"origin,omitempty"` // of its turn: plugin, import, or "" if a model answered
 }
 

@@ -32,7 +32,7 @@ func (v *Invoker) byHand(running plugins.Running, who carrel.Caller, p carrel.Pl
 // system message is the method's own if its template has no params, else the
 // stored one. What the history does not hold yet, which is the method's own
 // system message where it would change the stored one, and its seeds where
-// there are no turns, has seq 0 and turn 0 and is dated now.
+// there are no turns, has seq 0, turn 0 and no time.
 //
 // Errors: not_found for a method that does not exist, for a history that has
 // ended and for one that no method of the plugin can reach; bad_request for a
@@ -97,9 +97,8 @@ func (v *Invoker) active(ctx context.Context, op string, t carrel.TenantID, p ca
 // it. changed says that the system message is not the stored one.
 func (v *Invoker) placed(ctx context.Context, p past, sent []carrel.Message, changed bool) ([]store.StoredMessage, error) {
 	out := make([]store.StoredMessage, 0, len(sent))
-	now := v.cfg.Now()
 	for len(sent) > 0 && (sent[0].Role == carrel.RoleSystem || p.view.Stored == 0) {
-		out = append(out, store.StoredMessage{Message: sent[0], At: now})
+		out = append(out, store.StoredMessage{Message: sent[0]})
 		sent = sent[1:]
 	}
 	if len(out) > 0 && out[0].Role == carrel.RoleSystem && !changed {
