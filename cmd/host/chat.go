@@ -47,9 +47,9 @@ func newChatCommand(e env) *cobra.Command {
 	}
 	n.flags(c)
 	f := c.Flags()
-	f.StringVar(&memory, "memory", "", "memory id, given as the param that the method names")
-	f.StringVar(&session, "session", "", "HTTP session to attach to (carrel sessions open)")
-	f.StringVar(&n.subject, "subject", "", "the end user that the chat is for (the key must allow it)")
+	f.Var(filled{&memory, "memory"}, "memory", "memory id, given as the param that the method names")
+	f.Var(filled{&session, "session"}, "session", "HTTP session to attach to (carrel sessions open)")
+	f.Var(filled{&n.subject, "subject"}, "subject", "the end user that the chat is for (the key must allow it)")
 	return c
 }
 

@@ -36,12 +36,13 @@ func (n *connection) adminFlags(c *cobra.Command) {
 func (n *connection) flagsFor(c *cobra.Command, key, variable string) {
 	c.Flags().StringVar(&n.host, "host", "", "address of the host (CARREL_HOST; else what DATA/address says)")
 	c.Flags().StringVar(&n.key, "key", "", key+" ("+variable+"; else what DATA holds); better in the environment than here")
+	c.Flag("key").Annotations = map[string][]string{keyVariable: {variable}}
 	c.Flags().StringVar(&n.data, "data", "", "DATA, the data directory of a host on this machine (CARREL_DATA; else the "+
 		host.DefaultConfig().Data+" with a file address in this folder or the nearest one above)")
 }
 
 func (n *connection) subjectFlag(c *cobra.Command) {
-	c.Flags().StringVar(&n.subject, "subject", "", "the end user that this is for (the key must allow it)")
+	c.Flags().Var(filled{&n.subject, "subject"}, "subject", "the end user that this is for (the key must allow it)")
 }
 
 // client returns a client with an API key.

@@ -51,7 +51,7 @@ func newEvictionsCommand(e env) *cobra.Command {
 	}
 	n.flags(c)
 	o.flag(c)
-	c.Flags().StringVar(&since, "since", "", "only the last of them: a duration such as 1h, or a time such as 2026-01-31T12:00:00Z")
+	c.Flags().StringVar(&since, "since", "", "only those that ended since: a time such as 2026-01-31T12:00:00Z, or a duration such as 1h, which is up to now")
 	return c
 }
 

@@ -88,7 +88,7 @@ func printInspected(w io.Writer, a plugins.Admission) {
 					memory += ", which is all that is kept"
 				}
 				if n := len(method.Seed); n > 0 {
-					memory += fmt.Sprintf(", %d example turns", n)
+					memory += ", " + counted(n, "example turn", "example turns")
 				}
 			}
 			fmt.Fprintf(w, "  %s: %s%s\n", method.Name, what, memory)

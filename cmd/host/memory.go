@@ -2,15 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/client"
 )
 
@@ -72,12 +73,16 @@ func listMemories(ctx context.Context, cl *client.Client, f client.MemoryFilter)
 
 func newMemoryShowCommand(e env) *cobra.Command {
 	n, o := connection{e: e}, output{e: e}
-	var method string
+	var window string
 	c := &cobra.Command{
 		Use:   "show KEY | PLUGIN/MEMORY-ID",
 		Short: "Print a chat history, oldest message first",
 		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			plugin, method, err := parseWindow(window)
+			if err != nil {
+				return err
+			}
 			cl, err := n.client()
 			if err != nil {
 				return err
@@ -86,13 +91,21 @@ func newMemoryShowCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := wantPlugin(c.Context(), cl, key, plugin); err != nil {
+				return err
+			}
 			all, err := readMemory(c.Context(), cl, key, method)
 			if err != nil {
 				return err
 			}
 			return o.result(all, func(w io.Writer) {
+				fmt.Fprintf(w, "TURN  %-9s  CONTENT\n", "ROLE")
 				for _, m := range all {
-					fmt.Fprintf(w, "%-9s  %s\n", m.Role, strings.ReplaceAll(visible(m.Content), "\n", "\n           "))
+					turn := "-" // the system message, or one that is not stored
+					if m.Turn > 0 {
+						turn = strconv.FormatInt(m.Turn, 10)
+					}
+					fmt.Fprintf(w, "%4s  %-9s  %s\n", turn, m.Role, strings.ReplaceAll(visible(m.Content), "\n", "\n                 "))
 				}
 			})
 		},
@@ -100,8 +113,40 @@ func newMemoryShowCommand(e env) *cobra.Command {
 	n.flags(c)
 	n.subjectFlag(c)
 	o.flag(c)
-	c.Flags().StringVar(&method, "window", "", "only what the next call of this method of its plugin, Service.method, would send")
+	c.Flags().Var(filled{&window, "window"}, "window", "only what the next call of this method of its plugin, [PLUGIN/]Service.method, would send")
 	return c
+}
+
+// parseWindow reads [PLUGIN/]Service.method; nothing is no window.
+func parseWindow(s string) (plugin, method string, err error) {
+	if s == "" {
+		return "", "", nil
+	}
+	method = s
+	if before, after, named := strings.Cut(s, "/"); named {
+		plugin, method = before, after
+	}
+	a, err := carrel.ParseAddress(first(plugin, "any") + "/" + method)
+	if err != nil || a.Version != (carrel.VersionRef{}) {
+		return "", "", usageError{fmt.Errorf("--window is Service.method, such as com.acme.MyChat.chat, not %q", s)}
+	}
+	return plugin, method, nil
+}
+
+// wantPlugin checks that a history is one of a plugin, if one is named: a host
+// takes a method for one of the history's own plugin.
+func wantPlugin(ctx context.Context, cl *client.Client, key, plugin string) error {
+	if plugin == "" {
+		return nil
+	}
+	all, err := listMemories(ctx, cl, client.MemoryFilter{Plugin: plugin})
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(m client.Memory) bool { return m.Key == key }) {
+		return usageError{fmt.Errorf("--window: the history is none of the plugin %s", plugin)}
+	}
+	return nil
 }
 
 // readMemory reads a history, or what the next call of a method would send of
@@ -121,11 +166,12 @@ func newMemoryRmCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rm KEY | PLUGIN/MEMORY-ID",
 		Short: "End a chat history, or delete one turn of it, whatever runs on it",
-		Args:  exactly(1),
+		Long: "End a chat history, or delete one turn of it, whatever runs on it. The column TURN\n" +
+			"of `carrel memory show` has the numbers of turns; they stay when others are deleted.",
+		Example: "  carrel memory rm nice-and-mean/42\n" +
+			"  carrel memory rm nice-and-mean/42 --turn 3",
+		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if c.Flags().Changed("turn") && turn < 1 {
-				return usageError{errors.New("--turn is the number of a turn, from 1, as `memory show --json` has it; the system message is none")}
-			}
 			cl, err := n.client()
 			if err != nil {
 				return err
@@ -150,7 +196,7 @@ func newMemoryRmCommand(e env) *cobra.Command {
 	n.flags(c)
 	n.subjectFlag(c)
 	o.flag(c)
-	c.Flags().Int64Var(&turn, "turn", 0, "delete only this turn; the history stays")
+	c.Flags().Var(turnNumber{&turn}, "turn", "delete only this turn; the history stays")
 	return c
 }
 

@@ -50,7 +50,7 @@ func table(w io.Writer, heading []string, rows [][]string) {
 // printEvicted says which histories ended.
 func printEvicted(w io.Writer, evicted []client.Evicted, pending bool) {
 	for _, e := range evicted {
-		fmt.Fprintf(w, "ended: memory %q of %s (%d messages, %s)\n", e.MemoryID, e.Plugin, e.Messages, e.Reason)
+		fmt.Fprintf(w, "ended: memory %q of %s (%s, %s)\n", e.MemoryID, e.Plugin, counted(int(e.Messages), "message", "messages"), e.Reason)
 	}
 	if pending {
 		fmt.Fprintln(w, "some memory could not be ended yet; the host goes on trying")

@@ -48,7 +48,7 @@ func newPackCommand(e env) *cobra.Command {
 			}
 			p := packed{to, m.Name, m.Version, carrel.DigestOf(wasm).String(), len(wasm), len(m.Services)}
 			return o.result(p, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: plugin %s %s, %d services, %d bytes\n", p.File, p.Plugin, p.Version, p.Services, p.Bytes)
+				fmt.Fprintf(w, "%s: plugin %s %s, %s, %d bytes\n", p.File, p.Plugin, p.Version, counted(p.Services, "service", "services"), p.Bytes)
 			})
 		},
 	}

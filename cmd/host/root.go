@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carrelhost/carrel"
 )
 
 // run runs one command line and returns the exit code.
@@ -15,7 +17,8 @@ func run(args []string, e env) int {
 	defer stop()
 	root := newRootCommand(e)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
+	err = inOwnWords(c, err)
 	if _, shown := errors.AsType[told](err); err != nil && !shown {
 		fmt.Fprintln(e.stderr, "carrel:", textOf(err))
 	}
@@ -37,7 +40,7 @@ func newRootCommand(e env) *cobra.Command {
 	c.SetIn(e.stdin)
 	c.SetOut(e.stdout)
 	c.SetErr(e.stderr)
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	c.AddCommand(
 		newServeCommand(e), newDemoCommand(e),
 		newNewCommand(e), newBuildCommand(e), newPackCommand(e), newInspectCommand(e),
@@ -53,7 +56,14 @@ func newRootCommand(e env) *cobra.Command {
 // usageError is a command line that makes no sense.
 type usageError struct{ err error }
 
-func (u usageError) Error() string { return u.err.Error() + " (see --help)" }
+func (u usageError) Error() string {
+	text := u.err.Error()
+	if e, ok := u.err.(*carrel.Error); ok { //nolint:errorlint // what wraps it has a text of its own
+		text = e.Msg
+	}
+	return text + " (see --help)"
+}
+
 func (u usageError) Unwrap() error { return u.err }
 
 // told is an error that was shown when it happened, and decides the exit code.

@@ -33,7 +33,7 @@ func newScrubCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.result(s, func(w io.Writer) { printScrub(w, s) })
+			return o.result(s, func(w io.Writer) { printScrub(w, s, !status) })
 		},
 	}
 	n.adminFlags(c)
@@ -42,15 +42,20 @@ func newScrubCommand(e env) *cobra.Command {
 	return c
 }
 
-func printScrub(w io.Writer, s client.Scrub) {
+// printScrub says when the last scrub was; just says that it is the one that
+// was asked for.
+func printScrub(w io.Writer, s client.Scrub, just bool) {
 	if s.At.IsZero() {
 		fmt.Fprintln(w, "never scrubbed")
 	} else {
 		fmt.Fprintf(w, "scrubbed at %s, which took %s\n", s.At.Local().Format(time.DateTime), s.Took)
 	}
-	if s.Due {
+	switch {
+	case s.Due:
 		fmt.Fprintln(w, "something was deleted since, and may still be on the disk")
-	} else {
+	case just:
+		fmt.Fprintln(w, "nothing is left to scrub")
+	default:
 		fmt.Fprintln(w, "nothing was deleted since")
 	}
 }

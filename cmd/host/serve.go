@@ -72,7 +72,8 @@ func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) (err e
 		fmt.Fprintf(e.stdout, "owner key of tenant %q, shown this once (kept in %s):\n  %s\n", host.DefaultTenant, info.OwnerKeyFile, info.NewOwnerKey)
 	}
 	if r := info.Recovered; r.Scopes > 0 {
-		fmt.Fprintf(e.stdout, "recovered: %d scopes that were open when the last process ended, %d histories ended with them\n", r.Scopes, r.Histories)
+		fmt.Fprintf(e.stdout, "recovered: %s open when the last process ended, %s ended with them\n",
+			counted(r.Scopes, "scope that was", "scopes that were"), counted(r.Histories, "history", "histories"))
 	}
 	return h.Run(ctx)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,10 +58,6 @@ func newMemoryImportCommand(e env) *cobra.Command {
 		Example: "  carrel memory import 42.jsonl --memory copy-of-42",
 		Args:    exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := n.client()
-			if err != nil {
-				return err
-			}
 			from := e.stdin
 			if args[0] != "-" {
 				file, err := os.Open(args[0])
@@ -72,10 +69,17 @@ func newMemoryImportCommand(e env) *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("import: %w", err)
 				}
+				if info.IsDir() {
+					return fmt.Errorf("import: %s is a folder; name the file of one history", args[0])
+				}
 				if info.Mode().IsRegular() {
 					options.Size = info.Size()
 				}
 				from = file
+			}
+			cl, err := n.client()
+			if err != nil {
+				return err
 			}
 			made, err := cl.Import(c.Context(), from, options)
 			if err != nil {
@@ -89,8 +93,8 @@ func newMemoryImportCommand(e env) *cobra.Command {
 	}
 	n.flags(c)
 	o.flag(c)
-	c.Flags().StringVar(&options.Plugin, "plugin", "", "give it to this plugin, not to the one that it is from")
-	c.Flags().StringVar(&options.MemoryID, "memory", "", "give it this memory id, not the one that it had")
+	c.Flags().Var(filled{&options.Plugin, "plugin"}, "plugin", "give it to this plugin, not to the one that it is from")
+	c.Flags().Var(filled{&options.MemoryID, "memory"}, "memory", "give it this memory id, not the one that it had")
 	return c
 }
 
@@ -105,6 +109,9 @@ func newMemoryEraseCommand(e env) *cobra.Command {
 			"gone, and the same command goes on. It lists the first 1,000 histories.",
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return usageError{errors.New("SUBJECT is empty; name the end user")}
+			}
 			cl, err := n.client()
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,8 @@ func newVersionCommand(e env) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			v := buildVersion()
 			return o.result(v, func(w io.Writer) {
-				fmt.Fprintf(w, "carrel %s %s (%s, %s)\n", v.Version, v.Commit, v.ABI, v.Go)
+				name := strings.TrimSpace(v.Version + " " + v.Commit) // a build may have no commit
+				fmt.Fprintf(w, "carrel %s (%s, %s)\n", name, v.ABI, v.Go)
 			})
 		},
 	}
