@@ -48,11 +48,13 @@ crash:
 
 # bench-memory measures chat memory beside peers and keeps the table.
 bench-memory:
+	@mkdir -p bench/results
 	go run ./bench/memory -out bench/results/memory.md
 
 # bench-sandbox measures calls of guests beside peers and keeps the table. The
 # peers are in a module apart, which the first run downloads.
 bench-sandbox:
+	@mkdir -p bench/results
 	go -C bench/sandbox run . -out ../results/sandbox.md
 
 # check-bench holds that module to what check asks of this one.

@@ -87,13 +87,11 @@ func run(ctx context.Context, out, dir string, each time.Duration, plugins int) 
 	}
 	var page bytes.Buffer
 	b.print(ctx, &page)
-	if out != "" {
-		if err := os.WriteFile(out, page.Bytes(), 0o644); err != nil { //nolint:gosec // a table for everybody
-			return err
-		}
+	text := page.Bytes()
+	if _, err := os.Stdout.Write(text); err != nil || out == "" {
+		return err
 	}
-	_, err = page.WriteTo(os.Stdout)
-	return err
+	return os.WriteFile(out, text, 0o644) //nolint:gosec // a table for everybody
 }
 
 func (b *bench) print(ctx context.Context, w io.Writer) {
