@@ -76,16 +76,65 @@ func block(t *testing.T, text, line string) string {
 	return ""
 }
 
-func TestCommandsOfTheReadmeRun(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+// checkout is a folder as the README's reader has it: with a binary, the
+// examples, and the data of a host that runs.
+func checkout(t *testing.T) string {
+	t.Helper()
 	carrel, err := exec.LookPath("carrel")
 	if err != nil {
 		t.Fatal(err)
 	}
 	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for link, to := range map[string]string{
+		"carrel": carrel, "examples": examples, "carrel-data": testenv.New(t, testenv.Config()).Data(),
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func needCurl(t *testing.T) {
+	t.Helper()
+	if out, err := shell(t, ".", "curl --help all | grep -e --json"); err != nil {
+		t.Skipf("install curl 7.82 or newer to run the lines of the documentation: %v %s", err, out)
+	}
+}
+
+func TestCallsByHandOfTheGuideRunAfterTheReadmes(t *testing.T) {
+	needCurl(t)
+	var script string
+	for _, part := range []struct{ file, line string }{
+		{"README.md", "KEY=$(cat carrel-data/owner.key)"}, {"docs/calling.md", "view=window"},
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(part.file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		script += block(t, string(text), part.line) + "\necho; echo ---\n"
+	}
+	out, err := shell(t, checkout(t), script)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	_, out, _ = strings.Cut(out, "---")
+	for _, want := range []string{
+		`"memoryId":"by-hand"`, `{"seq":0,"turn":0,"role":"system","content":"You are a mean assistant"}`,
+		`"memoryId":"copy"`, `"histories":0`, `"reason":"deleted"`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %s:\n%s", want, out)
+		}
+	}
+}
+
+func TestCommandsOfTheReadmeRun(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,18 +155,10 @@ func TestCommandsOfTheReadmeRun(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if out, err := shell(t, ".", "curl --help all | grep -e --json"); tc.curl && err != nil {
-				t.Skipf("install curl 7.82 or newer to run the README's lines: %v %s", err, out)
+			if tc.curl {
+				needCurl(t)
 			}
-			dir := t.TempDir()
-			for link, to := range map[string]string{
-				"carrel": carrel, "examples": examples, "carrel-data": testenv.New(t, testenv.Config()).Data(),
-			} {
-				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			out, err := shell(t, dir, block(t, string(readme), tc.line), "CARREL_ADMIN_KEY="+testenv.AdminKey)
+			out, err := shell(t, checkout(t), block(t, string(readme), tc.line), "CARREL_ADMIN_KEY="+testenv.AdminKey)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
