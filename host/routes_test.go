@@ -48,6 +48,8 @@ var routes = []route{
 
 	{method: "POST", path: "/admin/v1/tenants", who: admin, body: func(things) string { return `{"name":"initech"}` }},
 	{method: "GET", path: "/admin/v1/tenants", who: admin},
+	{method: "GET", path: "/admin/v1/scrub", who: admin},
+	{method: "POST", path: "/admin/v1/scrub", who: admin},
 	{method: "POST", path: "/admin/v1/tenants/:tenant/keys", who: admin, body: func(things) string { return `{"role":"caller"}` }},
 
 	{method: "GET", path: methodPath, who: "owner publisher caller viewer"},
@@ -84,6 +86,20 @@ var routes = []route{
 	{method: "GET", path: "/api/v1/memories", who: "owner caller viewer"},
 	{method: "GET", path: "/api/v1/memories/:key/messages", who: "owner caller viewer"},
 	{method: "DELETE", path: "/api/v1/memories/:key", who: "owner caller"},
+	{method: "DELETE", path: "/api/v1/memories/:key/turns/:turn", who: "owner caller"},
+	{method: "GET", path: "/api/v1/memories/:key/export", who: "owner caller viewer"},
+	{method: "POST", path: "/api/v1/memories/import", who: "owner", kind: client.HistoryType, body: anExport},
+	{method: "POST", path: "/api/v1/subjects/erase", who: "owner", body: func(things) string { return `{"subject":"ada"}` }},
+	{method: "GET", path: "/api/v1/evictions", who: "owner viewer"},
+}
+
+// anExport is a history of the plugin's to be imported.
+func anExport(x things) string {
+	return `{"format":"carrel.history/v1","plugin":"` + x.plugin + `","memoryId":"imported","kind":"explicit","createdAt":"2026-01-01T00:00:00Z","messages":2}
+{"seq":1,"turn":1,"role":"user","content":"U","at":"2026-01-01T00:00:00Z"}
+{"seq":2,"turn":1,"role":"assistant","content":"A","at":"2026-01-01T00:00:00Z"}
+{"end":true,"messages":2}
+`
 }
 
 func (r route) String() string { return r.method + " " + r.path }
@@ -94,7 +110,7 @@ func (r route) namesThings() bool { return strings.Contains(r.path, "/:") && r.w
 // at fills in a path's parameters.
 func (r route) at(x things) string {
 	return strings.NewReplacer(":plugin", x.plugin, ":version", x.version, ":key", x.key, ":tenant", x.tenant,
-		":session", x.session, ":invocation", x.invocation,
+		":session", x.session, ":invocation", x.invocation, ":turn", "1",
 		":service", "com.acme.MyChat", ":method", "chat").Replace(r.path)
 }
 

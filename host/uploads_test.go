@@ -80,7 +80,7 @@ func TestAModuleThatIsRefusedLeavesNothing(t *testing.T) {
 			pointers: []string{
 				"/abi", "/name", "/Version", "/services/0/name", "/services/0/scope", "/services/0/methods/0/name",
 				"/services/0/methods/0/kind", "/services/0/methods/0/model", "/services/0/methods/0/memoryId",
-				"/services/0/methods/0/systemMessage", "/services/0/methods/0/temperature", "/services/0/methods/0/window/type",
+				"/services/0/methods/0/systemMessage", "/services/0/methods/0/temperature", "/services/0/methods/0/window/max",
 				"/services/0/methods/0/tools", "/defaultMemoryId/from", "/defaultMemoryId/priority", "/version",
 			},
 		},
