@@ -2,7 +2,11 @@ package sandbox
 
 import (
 	"context"
+	"crypto/sha256"
 	"testing"
+
+	"github.com/carrelhost/carrel/host/sandbox/image"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // Programs returns how many compiled modules the open plugins of a sandbox
@@ -62,4 +66,114 @@ func OccupyAdmissions(s *Sandbox) (release func()) {
 			<-s.admitting
 		}
 	}
+}
+
+// Use makes a sandbox keep images by a method.
+func Use(s *Sandbox, how image.Method) { s.memory = how }
+
+// OpenOn opens a module that runs on a path, with a program of its own.
+func OpenOn(t testing.TB, s *Sandbox, wasm []byte, memoryMiB int, path string) *Plugin {
+	t.Helper()
+	c, w := compiled(t, s, wasm)
+	key := programKey{sha256.Sum256([]byte(path + string(wasm))), memoryMiB}
+	p, err := s.newProgram(t.Context(), key, c, w, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.refs = 1
+	plugin := &Plugin{sandbox: s, program: p, gone: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.programs[key] = p
+	s.plugins[plugin] = struct{}{}
+	return plugin
+}
+
+func compiled(t testing.TB, s *Sandbox, wasm []byte) (*code, *module.Rewritten) {
+	t.Helper()
+	m, err := s.read(wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, w, err := s.compile(t.Context(), s.opening, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, w
+}
+
+// Path returns how a plugin's calls run.
+func Path(p *Plugin) string { return p.program.path }
+
+// Idle returns how many instances of a plugin wait, and how many of them gave
+// their memory back.
+func Idle(p *Plugin) (instances, trimmed int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range p.idle {
+		if i.trimmed {
+			trimmed++
+		}
+	}
+	return len(p.idle), trimmed
+}
+
+// State is all that a guest can change.
+type State struct {
+	Memory  []byte
+	Globals []uint64
+}
+
+func (in *instance) state() State {
+	var s State
+	if m := in.module.Memory(); m != nil {
+		b, _ := m.Read(0, m.Size())
+		s.Memory = append(s.Memory, b...)
+	}
+	for _, g := range in.globals {
+		s.Globals = append(s.Globals, g.Get())
+	}
+	return s
+}
+
+// Fresh returns the state of a new instance that never saw an image, after
+// its initialisation.
+func Fresh(t testing.TB, s *Sandbox, wasm []byte, memoryMiB int) State {
+	t.Helper()
+	c, w := compiled(t, s, wasm)
+	defer func() {
+		if err := s.release(context.Background(), c); err != nil {
+			t.Error(err)
+		}
+	}()
+	in, err := s.loaded(t.Context(), c, w, memoryMiB<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.close(context.Background())
+	if err := s.admission().within(t.Context(), c, w, in, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	return in.state()
+}
+
+// Next returns the state in which the next call of a plugin begins.
+func Next(t testing.TB, p *Plugin) State {
+	t.Helper()
+	in, err := p.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.program.values == nil {
+		defer in.close(context.Background())
+		if err := p.sandbox.admission().within(t.Context(), p.program.code, p.program.rewritten, in, nil, true); err != nil {
+			t.Fatal(err)
+		}
+		return in.state()
+	}
+	state := in.state()
+	if p.program.path != PathReset || !p.keep(in) {
+		in.close(context.Background())
+	}
+	return state
 }

@@ -19,6 +19,9 @@ const (
 	slice = 100_000
 	// turn is how long a guest keeps its CPU slot while others wait for one.
 	turn = 10 * time.Millisecond
+	// deepBytes is from where on a guest's stack is not kept for the next
+	// call. Guests that go deeper take some slices for it, and are seen.
+	deepBytes = 256 << 10
 )
 
 // linkHost adds what rewritten code imports.
@@ -51,6 +54,9 @@ func (r *run) end() {
 		return
 	}
 	r.fuel = r.granted - int64(r.instance.fuel.Get())
+	if r.deep {
+		clear(r.instance.functions) // they hold the stacks
+	}
 	r.instance, r.memory = nil, nil
 }
 
@@ -66,6 +72,7 @@ func (r *run) grant() int64 {
 // further than here when its time is over, or all of its fuel.
 func (r *run) refuel(ctx context.Context) int64 {
 	r.fuel = r.granted - int64(r.instance.fuel.Get())
+	r.deep = r.deep || r.instance.depth.Get() > deepBytes
 	now := time.Now()
 	if deadline, ok := ctx.Deadline(); ok && !now.Before(deadline) {
 		// It says so a moment later if guests keep every thread busy.

@@ -19,10 +19,12 @@ import (
 const goGuest = `package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 	"unsafe"
@@ -38,6 +40,21 @@ func inputRead(dst unsafe.Pointer, off, n int32) int32
 func outputWrite(src unsafe.Pointer, n int32) int32
 
 var calls int
+
+// What runs beside all calls, from before the first one.
+var (
+	ticks  int
+	ticker = time.NewTicker(time.Millisecond)
+	later  = time.AfterFunc(time.Hour, func() { ticks = -1 })
+)
+
+func init() {
+	go func() {
+		for range ticker.C {
+			ticks++
+		}
+	}()
+}
 
 //go:wasmexport echo
 func echo() int32 {
@@ -86,6 +103,8 @@ func crash() int32 {
 
 //go:wasmexport deadlock
 func deadlock() int32 {
+	ticker.Stop()
+	later.Stop()
 	<-make(chan int)
 	return 0
 }
@@ -105,6 +124,94 @@ func files() int32 {
 		return 2
 	}
 	return 0
+}
+
+func down(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return down(n-1) + 1
+}
+
+//go:wasmexport deep
+func deep() int32 {
+	return int32(down(10_000) - 10_000)
+}
+
+//go:wasmexport noop
+func noop() int32 { return 0 }
+
+// The handler of the benchmark.
+//
+//go:wasmexport json
+func handle() int32 {
+	in := make([]byte, inputLen())
+	inputRead(unsafe.Pointer(&in[0]), 0, int32(len(in)))
+	var order struct {
+		ID    string
+		Items []struct {
+			SKU string 
+			N   float64
+		}
+		Note string
+		OK   bool  
+	}
+	if json.Unmarshal(in, &order) != nil {
+		return 1
+	}
+	out, err := json.Marshal(map[string]any{"id": order.ID, "lines": len(order.Items), "first": order.Items[0]})
+	if err != nil {
+		return 2
+	}
+	outputWrite(unsafe.Pointer(&out[0]), int32(len(out)))
+	return 0
+}
+
+var kept [][]byte
+
+// churn makes garbage, collects it, and leaves marks everywhere.
+//
+//go:wasmexport churn
+func churn() int32 {
+	secret := make([]byte, inputLen())
+	inputRead(unsafe.Pointer(unsafe.SliceData(secret)), 0, int32(len(secret)))
+	done := make(chan int)
+	for i := range 8 {
+		go func() {
+			m := map[int][]byte{}
+			for j := range 200 {
+				m[j] = bytes.Repeat(secret, 1+(i+j)%7)
+			}
+			done <- len(m)
+		}()
+	}
+	for range 8 {
+		<-done
+	}
+	runtime.GC()
+	go func() { select {} }()
+	time.AfterFunc(time.Minute, func() {})
+	calls++
+	kept = append(kept, secret)
+	if calls != 1 || len(kept) != 1 {
+		return 1
+	}
+	return 0
+}
+
+//go:wasmexport grow
+func grow() int32 {
+	for range 12 {
+		kept = append(kept, bytes.Repeat([]byte{0xEE}, 1<<20))
+	}
+	return int32(len(kept)) - 12
+}
+
+//go:wasmexport spin
+func spin() int32 {
+	for {
+		calls++
+	}
 }
 
 //go:wasmexport allocate
@@ -231,6 +338,13 @@ func TestAGoGuest(t *testing.T) {
 		_, err := call(t, "leave", "")
 		if e := asError(t, err); e.Code != abi.GuestTrap || !strings.Contains(e.Msg, "exited with code 3") {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("ten thousand calls deep", func(t *testing.T) {
+		for range 3 {
+			if r, err := call(t, "deep", ""); err != nil {
+				t.Errorf("%v\n%s", err, logged(r))
+			}
 		}
 	})
 	t.Run("no files", func(t *testing.T) {

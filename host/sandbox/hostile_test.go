@@ -149,7 +149,7 @@ func TestHostileGuestsEnd(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), waits)
 			defer cancel()
 			r, err := p.Call(ctx, sandbox.Call{Export: "run", Host: echo()})
-			if d := time.Since(deadline); d > late {
+			if d := time.Since(deadline); d > late && tc.ends == abi.Timeout {
 				t.Errorf("it ended %v after its deadline", d)
 			}
 			wantCode(t, err, tc.ends)
@@ -194,9 +194,13 @@ func TestHostileInitializationEnds(t *testing.T) {
 				tc.body(m, f)
 				mark(m, f)
 				m.Method("run").Const(0)
-				s := newSandbox(t, sandbox.Config{AdmitTimeout: patience})
+				waits := patience
+				if tc.ends != abi.Timeout { // by itself, and soon, but on a busy machine
+					waits = time.Minute
+				}
+				s := newSandbox(t, sandbox.Config{AdmitTimeout: waits})
 				p := open(t, s, m.Bytes())
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), waits)
 				defer cancel()
 				start := time.Now()
 				_, err := p.Call(ctx, sandbox.Call{Export: "run"})

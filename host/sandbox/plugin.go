@@ -96,7 +96,7 @@ func (s *Sandbox) share(ctx context.Context, m *module.Module, wasm []byte, memo
 	if err != nil {
 		return nil, err
 	}
-	mine, err := s.newProgram(ctx, key, c, rewritten)
+	mine, err := s.newProgram(ctx, key, c, rewritten, howItRuns(c, rewritten))
 	if err != nil {
 		return nil, err
 	}

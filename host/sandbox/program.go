@@ -50,13 +50,14 @@ func howItRuns(c *code, w *module.Rewritten) string {
 	return PathImage
 }
 
-// newProgram makes a program of a module's code. It runs the module's
+// newProgram makes a program of a module's code, that runs on a path which
+// howItRuns allows or a slower one. It runs the module's
 // initialisation; if that fails, each call will, too, and tells why. The
 // program takes over the reference to the code, also with an error.
-func (s *Sandbox) newProgram(ctx context.Context, key programKey, c *code, w *module.Rewritten) (p *program, err error) {
+func (s *Sandbox) newProgram(ctx context.Context, key programKey, c *code, w *module.Rewritten, path string) (p *program, err error) {
 	kept := *w
 	kept.Code, kept.Data = nil, nil
-	p = &program{key: key, code: c, rewritten: &kept, path: howItRuns(c, w), pages: w.MinPages}
+	p = &program{key: key, code: c, rewritten: &kept, path: path, pages: w.MinPages}
 	defer func() {
 		if err != nil {
 			err = also(err, s.closeProgram(ctx, p))
