@@ -4,7 +4,7 @@ GOLANGCI_VERSION := v2.15.0
 TOOLS := $(CURDIR)/.tools
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 
-.PHONY: check format vet lint floors test race wasip1 tidy build fuzz bench-memory bench-sandbox check-bench crash
+.PHONY: check format vet lint floors test race wasip1 tidy build fuzz bench-memory bench-sandbox check-bench crash hostile
 
 check: format vet lint floors wasip1 tidy race
 
@@ -45,6 +45,11 @@ race:
 KILLS ?= 200
 crash:
 	CARREL_TEST_KILLS=$(KILLS) go test ./host -run '^TestCrashes$$' -count=1 -v -timeout 60m
+
+# hostile runs every hostile module and plugin, and holds the host to its
+# numbers: on a machine that has nothing else to do.
+hostile:
+	CARREL_TEST_STRICT=1 go test ./host/sandbox/hostile ./host -run 'Hostile|AgainAndAgain|ModulesAreWhatTheySay' -count=1 -v -timeout 60m
 
 # bench-memory measures chat memory beside peers and keeps the table.
 bench-memory:

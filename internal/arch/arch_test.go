@@ -42,6 +42,7 @@ var floor = map[string]int{
 	"host/model/openai":    3,
 	"host/schema":          3,
 	"host/sandbox":         3,
+	"host/sandbox/hostile": 3,
 	"host/scope":           3,
 	"host/tenant":          3,
 	"store/memstore":       3,

@@ -61,6 +61,8 @@ type body struct {
 	depth, loops, blocks, brTable int
 
 	branches  int // blocks, branches and the targets of branch tables
+	jumps     int // of these, without the targets
+	indirect  int // calls through tables, table accesses and bulk operations
 	wide      int // the most params or results of one block
 	loopsIn   int // loops around this place
 	loopsDeep int // the most loops around any place
@@ -151,6 +153,8 @@ func (b *body) sums() error {
 		{"module.localsBlocks", &b.localsBlocks, (b.locals + 1) * b.blocks, b.limits.SumLocalsBlocks},
 		{"module.blocksSquared", &b.blocksSquared, b.blocks * b.blocks, b.limits.SumBlocksSquared},
 		{"module.brTargetsSquared", &b.brTargetsSquared, b.brTable * b.brTable, b.limits.SumBrTargetsSquared},
+		{"module.jumpsSquared", &b.jumpsSquared, b.jumps * b.jumps, b.limits.SumJumpsSquared},
+		{"module.indirect", &b.linter.indirect, b.indirect, b.limits.SumIndirect},
 		{"module.loopsSquared", &b.loopsSquared, b.loops * b.loops, b.limits.SumLoopsSquared},
 		{"module.weight", &b.linter.weight, b.weight(), b.limits.SumWeight},
 	} {
@@ -170,6 +174,7 @@ func (b *body) open(start int, loop bool) error {
 	b.depth++
 	b.blocks++
 	b.branches++
+	b.jumps++
 	b.opened = append(b.opened, loop)
 	if loop {
 		b.loops++

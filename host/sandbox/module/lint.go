@@ -45,7 +45,7 @@ type linter struct {
 	elementInits        int
 
 	// Sums over all functions, each a measure of what compiling costs.
-	locals, brTable, localsBlocks, blocksSquared, loopsSquared, brTargetsSquared, weight int
+	locals, brTable, localsBlocks, blocksSquared, loopsSquared, jumpsSquared, indirect, brTargetsSquared, weight int
 
 	opened []bool // of each block around an instruction, whether it is a loop; reused by all functions
 }

@@ -207,21 +207,28 @@ func TestHostileCode(t *testing.T) {
 		},
 		"module.weight":           {"100 locals in a nest of 200 loops in each of 10 functions": bodies(10, "", "\x01\x64"+i32, strings.Repeat("\x03\x40", 200)+strings.Repeat("\x0b", 200))},
 		"module.brTargetsSquared": {"4,000 targets in each of 26 functions": bodies(26, "", none, "\x41\x00\x0e\xa0\x1f"+strings.Repeat("\x00", 4001))},
-		"module.loopsSquared":     {"500 loops in each of 21 functions": bodies(21, "", none, strings.Repeat(loop, 500))},
-		"module.locals":           {"4,000 locals in each of 200 functions": bodies(200, "", "\x01\xa0\x1f"+i32, "")},
-		"module.brTable":          {"500 targets in each of 1,100 functions": bodies(1100, "", none, "\x41\x00\x0e\xf4\x03"+strings.Repeat("\x00", 501))},
-		"module.localsBlocks":     {"100 locals in 1,500 blocks in each of 30 functions": bodies(30, "", "\x01\x64"+i32, strings.Repeat(block, 1500))},
-		"module.blocksSquared":    {"3,000 blocks in each of 10 functions": bodies(10, "", none, strings.Repeat(block, 3000))},
-		"module.functions":        {"a million functions": bodies(1_000_000, "", none, "")},
-		"module.tableMin":         {"a table of 4 billion": wasm(section(4, vec("\x70\x00"+huge))), "the second table": wasm(section(4, vec("\x70\x00\x01", "\x6f\x01\x81\x80\x04\x81\x80\x04")))},
-		"module.memoryMin":        {"a memory of 4 GiB": wasm(section(5, vec("\x00\x80\x80\x04")))},
-		"module.memories":         {"two memories": wasm(section(5, vec("\x00\x01", "\x00\x01")))},
-		"module.globals":          {"a million globals": wasm(section(6, million+strings.Repeat("\x7f\x00\x41\x00\x0b", 1_000_000)))},
-		"module.exports":          {"a million exports": wasm(section(7, million+strings.Repeat("\x00\x00\x00", 1_000_000)))},
-		"module.elements":         {"a million element segments": wasm(section(9, million+strings.Repeat("\x01\x00\x00", 1_000_000)))},
-		"module.elementInits":     {"4 billion elements": wasm(section(9, vec("\x01\x00"+huge))), "a million in 20 segments": wasm(section(9, vec(repeated(20, "\x01\x00"+leb(50_000)+strings.Repeat("\x00", 50_000))...)))},
-		"module.dataSegments":     {"a million data segments": wasm(section(11, million+strings.Repeat("\x01\x00", 1_000_000))), "a data count of 4 billion": wasm(section(12, huge))},
-		"module.types":            {"a million types": wasm(section(1, million+strings.Repeat("\x60\x00\x00", 1_000_000)))},
+		"module.jumpsSquared":     {"13,000 branches in one function": bodies(1, "", none, strings.Repeat("\x41\x00\x0d\x00", 13_000)), "1,300 branches in each of 100 functions": bodies(100, "", none, strings.Repeat("\x41\x00\x0d\x00", 1300))},
+		"module.indirect": {
+			"12,001 calls through a table in each of 5 functions": bodies(5, "", none, strings.Repeat("\x41\x00\x11\x00\x00", 12_001)),
+			"16,000 copies of tables in each of 4 functions":      bodies(4, "", none, strings.Repeat("\x41\x00\x41\x00\x41\x00\xfc\x0e\x00\x00", 16_000)),
+			"reads and writes of a table":                         bodies(1, "", none, strings.Repeat("\x41\x00\x41\x00\x25\x00\x26\x00", 30_001)),
+			"every bulk operation":                                bodies(3, "", none, strings.Repeat("\xfc\x08\x00\x00\xfc\x0a\x00\x00\xfc\x0b\x00\xfc\x0c\x00\x00", 5001)),
+		},
+		"module.loopsSquared":  {"500 loops in each of 21 functions": bodies(21, "", none, strings.Repeat(loop, 500))},
+		"module.locals":        {"4,000 locals in each of 200 functions": bodies(200, "", "\x01\xa0\x1f"+i32, "")},
+		"module.brTable":       {"500 targets in each of 1,100 functions": bodies(1100, "", none, "\x41\x00\x0e\xf4\x03"+strings.Repeat("\x00", 501))},
+		"module.localsBlocks":  {"100 locals in 1,500 blocks in each of 30 functions": bodies(30, "", "\x01\x64"+i32, strings.Repeat(block, 1500))},
+		"module.blocksSquared": {"3,000 blocks in each of 10 functions": bodies(10, "", none, strings.Repeat(block, 3000))},
+		"module.functions":     {"a million functions": bodies(1_000_000, "", none, "")},
+		"module.tableMin":      {"a table of 4 billion": wasm(section(4, vec("\x70\x00"+huge))), "the second table": wasm(section(4, vec("\x70\x00\x01", "\x6f\x01\x81\x80\x04\x81\x80\x04")))},
+		"module.memoryMin":     {"a memory of 4 GiB": wasm(section(5, vec("\x00\x80\x80\x04")))},
+		"module.memories":      {"two memories": wasm(section(5, vec("\x00\x01", "\x00\x01")))},
+		"module.globals":       {"a million globals": wasm(section(6, million+strings.Repeat("\x7f\x00\x41\x00\x0b", 1_000_000)))},
+		"module.exports":       {"a million exports": wasm(section(7, million+strings.Repeat("\x00\x00\x00", 1_000_000)))},
+		"module.elements":      {"a million element segments": wasm(section(9, million+strings.Repeat("\x01\x00\x00", 1_000_000)))},
+		"module.elementInits":  {"4 billion elements": wasm(section(9, vec("\x01\x00"+huge))), "a million in 20 segments": wasm(section(9, vec(repeated(20, "\x01\x00"+leb(50_000)+strings.Repeat("\x00", 50_000))...)))},
+		"module.dataSegments":  {"a million data segments": wasm(section(11, million+strings.Repeat("\x01\x00", 1_000_000))), "a data count of 4 billion": wasm(section(12, huge))},
+		"module.types":         {"a million types": wasm(section(1, million+strings.Repeat("\x60\x00\x00", 1_000_000)))},
 	} {
 		for caseName, b := range cases {
 			t.Run(caseName, func(t *testing.T) {
@@ -261,7 +268,7 @@ func TestLimitsAreExact(t *testing.T) {
 	m.Global(0)
 	m.Elements(0, 0, 0)
 	f := m.Func([]byte{wasmtest.I32}, []byte{wasmtest.I32}).Locals(3, wasmtest.I64).Locals(1, wasmtest.F32)
-	f.Block().Loop().Block().Const(0).Raw(0x0e, 2, 0, 1, 2).End().End().End().Get(0)
+	f.Block().Loop().Block().Const(0).Raw(0x0e, 2, 0, 1, 2).End().End().End().Const(0).Const(0).Const(0).Raw(0xfc, 11, 0).Get(0)
 	m.Data(0, []byte("data"))
 	m.Custom("c", nil)
 	b := m.Bytes()
@@ -287,7 +294,7 @@ func TestLimitsAreExact(t *testing.T) {
 		{"module.tableMin", &limits.TableMin, 5},
 		{"module.memoryMin", &limits.MemoryMin, 3},
 		{"module.elementInits", &limits.ElementInits, 2},
-		{"function.body", &limits.BodyBytes, 24},
+		{"function.body", &limits.BodyBytes, 33},
 		{"function.locals", &limits.Locals, 4},
 		{"function.nesting", &limits.Nesting, 3},
 		{"function.brTable", &limits.BrTable, 2},
@@ -300,6 +307,8 @@ func TestLimitsAreExact(t *testing.T) {
 		{"module.weight", &limits.SumWeight, 1200},
 		{"module.brTargetsSquared", &limits.SumBrTargetsSquared, 4},
 		{"module.loopsSquared", &limits.SumLoopsSquared, 1},
+		{"module.jumpsSquared", &limits.SumJumpsSquared, 9},
+		{"module.indirect", &limits.SumIndirect, 1},
 		{"module.locals", &limits.SumLocals, 5},
 		{"module.brTable", &limits.SumBrTable, 2},
 		{"module.localsBlocks", &limits.SumLocalsBlocks, 18},

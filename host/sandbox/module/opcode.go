@@ -13,14 +13,19 @@ func (b *body) instruction(op byte, start int) error {
 		return nil
 	case op == 0x0c, op == 0x0d: // br, br_if
 		b.branches++
+		b.jumps++
 		return b.indices(1, "label")
+	case op == 0x25, op == 0x26: // table.get, table.set
+		b.indirect++
+		return b.indices(1, "index")
 	case op == 0x10, // call
-		op >= 0x20 && op <= 0x26, // local.*, global.*, table.get and set
+		op >= 0x20 && op <= 0x24, // local.*, global.*
 		op == 0xd2:               // ref.func
 		return b.indices(1, "index")
 	case op == 0x0e:
 		return b.branchTable()
 	case op == 0x11: // call_indirect
+		b.indirect++
 		return b.indices(2, "index")
 	case op == 0x12, op == 0x13:
 		return b.unknown(start, "tail calls are not supported")
@@ -95,6 +100,7 @@ func (b *body) miscellaneous(start int) error {
 	case sub <= 7: // saturating truncations
 		return nil
 	case sub == 8: // memory.init
+		b.indirect++
 		if err := b.indices(1, "segment"); err != nil {
 			return err
 		}
@@ -102,13 +108,16 @@ func (b *body) miscellaneous(start int) error {
 	case sub == 9, sub == 13, sub == 16: // data.drop, elem.drop, table.size
 		return b.indices(1, "index")
 	case sub == 10: // memory.copy
+		b.indirect++
 		if err := zero(b.r, "memory index"); err != nil {
 			return err
 		}
 		return zero(b.r, "memory index")
 	case sub == 11: // memory.fill
+		b.indirect++
 		return zero(b.r, "memory index")
 	case sub == 12, sub == 14: // table.init, table.copy
+		b.indirect++
 		return b.indices(2, "index")
 	case sub == 15, sub == 17:
 		return malformed(start, b.r.where, "table.grow and table.fill are not allowed: tables have a fixed size here")
