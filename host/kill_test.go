@@ -129,7 +129,7 @@ func TestAKilledHostKeepsWhatItAcknowledgedAndEndsWhatARequestTouched(t *testing
 // closed the one request that the process before it was killed in.
 func recovered(t *testing.T, p *process) {
 	t.Helper()
-	if out := p.stdout.String(); !strings.Contains(out, "recovered: 1 scopes that were open") || !strings.Contains(out, " 1 histories ended") {
+	if out := p.stdout.String(); !strings.Contains(out, "recovered: 1 scope that was open") || !strings.Contains(out, " 1 history ended") {
 		t.Errorf("the host printed %q", out)
 	}
 }

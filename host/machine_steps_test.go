@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -120,8 +121,13 @@ func (m *machine) deleteTurn(*rapid.T) {
 func (m *machine) erase(*rapid.T) {
 	t := m.anyTenant()
 	subject := rapid.SampledFrom([]string{"ada", "bob"}).Draw(m.T, "subject")
+	inHers := map[modelKey]bool{} // touched in her HTTP sessions, which end
 	m.places = slices.DeleteFunc(m.places, func(p *place) bool {
 		hers := p.t == t && p.who.subject == subject
+		if hers && !p.owns {
+			maps.Copy(inHers, t.touched["session "+p.session])
+			delete(t.touched, "session "+p.session)
+		}
 		if hers && p.socket != nil {
 			_ = p.socket.Close() // an end by that would have another reason than the erasure
 		}
@@ -133,7 +139,10 @@ func (m *machine) erase(*rapid.T) {
 	})
 	done, err := m.as(t, people[0]).EraseSubject(m.Context(), subject)
 	m.want("erase", err, abi.OK)
-	m.ended(t, "an erasure", done.Evicted, t.end("", "erased", func(_ modelKey, h *modelHistory) bool {
+	m.ended(t, "an erasure", done.Evicted, t.end("", "erased", func(k modelKey, h *modelHistory) bool {
+		if inHers[k] {
+			return true
+		}
 		for who := range h.by {
 			if who.subject == subject {
 				return true
@@ -362,21 +371,6 @@ func (m *machine) messages(t *machineTenant, key string, h *modelHistory, after 
 // String is a record as records of it compares.
 func (e modelEnd) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %q %s %s %d %d", e.plugin, e.memoryID, e.scope, e.why, e.messages, e.bytes))
-}
-
-func (m *machine) records(t *machineTenant) []string {
-	page, err := m.as(t, people[0]).Evictions(m.Context(), time.Time{}, client.ListOptions{Limit: 1000})
-	m.want("list evictions", err, abi.OK)
-	var out []string
-	for _, r := range page.Data {
-		if (r.Scope == "") != (r.Instance == "") {
-			m.Fatalf("a record has the scope %q and the instance %q", r.Scope, r.Instance)
-		}
-		out = append(out, modelEnd{
-			plugin: r.Plugin, memoryID: r.MemoryID, scope: r.Scope, why: r.Reason, messages: r.Messages, bytes: r.Bytes,
-		}.String())
-	}
-	return out
 }
 
 // ended holds what an answer says of ended histories against the model.

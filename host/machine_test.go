@@ -359,3 +359,18 @@ func (t *machineTenant) keys() []modelKey {
 		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
 	})
 }
+
+func (m *machine) records(t *machineTenant) []string {
+	page, err := m.as(t, people[0]).Evictions(m.Context(), time.Time{}, client.ListOptions{Limit: 1000})
+	m.want("list evictions", err, abi.OK)
+	var out []string
+	for _, r := range page.Data {
+		if (r.Scope == "") != (r.Instance == "") {
+			m.Fatalf("a record has the scope %q and the instance %q", r.Scope, r.Instance)
+		}
+		out = append(out, modelEnd{
+			plugin: r.Plugin, memoryID: r.MemoryID, scope: r.Scope, why: r.Reason, messages: r.Messages, bytes: r.Bytes,
+		}.String())
+	}
+	return out
+}

@@ -162,8 +162,8 @@ func TestAMethodThatAnAddressDoesNotTakeIsToldWhichItTakes(t *testing.T) {
 		}
 		x := things{plugin: "bot", version: "1", key: strings.Repeat("A", 22), tenant: "acme", session: "1", invocation: "1"}
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
-			if slices.Contains(takes[r.path], method) {
-				continue
+			if slices.Contains(takes[r.path], method) || r.path == "/api/v1/memories/import" && method == http.MethodDelete {
+				continue // which deletes a history, of the key "import"
 			}
 			ans := a.Do(method, r.at(x), "")
 			if p := ans.Problem(t); ans.Status != http.StatusMethodNotAllowed || p.Code != "method_not_allowed" {
