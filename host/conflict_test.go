@@ -104,3 +104,19 @@ func queue(t *testing.T, a *testenv.Actor, n, most int) <-chan testenv.Outcome {
 		}
 	}
 }
+
+func TestAStalledModelCallOnOneIDBlocksNobodyOnAnother(t *testing.T) {
+	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
+		env := testenv.New(t, cfg)
+		acme := env.Tenant("acme")
+		acme.Install(example(t, "nice-and-mean"))
+		stalled := acme.Hold(t.Context(), nice, "id", "stalled", "msg", "U")
+		for n := range 20 {
+			acme.Chat(nice, "id", fmt.Sprint(n), "msg", "U")
+		}
+		same(t, "another id", acme.Stored("nice-and-mean", "19"), sysNice, "user:U", "assistant:A21")
+		stalled.Release()
+		acme.Check("the stalled call", stalled.Outcome())
+		same(t, "the stalled id", acme.Stored("nice-and-mean", "stalled"), sysNice, "user:U", "assistant:A1")
+	})
+}
