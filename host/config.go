@@ -33,6 +33,12 @@ type Config struct {
 	Limits Limits `yaml:"limits" envPrefix:"LIMITS_"`
 	Memory Memory `yaml:"memory" envPrefix:"MEMORY_"`
 
+	// CompileCommand starts a process that compiles a module: it calls
+	// sandbox.CompileChild with the arguments that are added to it. Empty:
+	// modules are compiled in the host's process, without limits on time and
+	// memory.
+	CompileCommand []string `yaml:"-"`
+
 	// AdminKey presets the administrator's key and OwnerKey an owner key of
 	// the tenant "default": 32 to 256 printable ASCII bytes. Empty = the keys
 	// are generated into the data directory. They are never in a file.

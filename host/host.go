@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 
 	"github.com/google/uuid"
 
@@ -150,7 +151,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if err = h.repeats.Recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	if h.sandbox, err = sandbox.New(ctx, sandbox.Config{Module: h.moduleLimits()}); err != nil {
+	if h.sandbox, err = sandbox.New(ctx, h.sandboxConfig()); err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}
 	if h.lines, err = plugins.NewLog(l.PluginLogLines); err != nil {
@@ -175,6 +176,15 @@ func (h *Host) buildCore(ctx context.Context) error {
 		},
 	})
 	return err
+}
+
+// dirCode is the directory of compiled code in the data directory.
+var dirCode = filepath.Join("cache", "code")
+
+func (h *Host) sandboxConfig() sandbox.Config {
+	return sandbox.Config{
+		Module: h.moduleLimits(), CompileCommand: h.cfg.CompileCommand, CacheDir: h.dir.Path(dirCode), Log: h.log,
+	}
 }
 
 func (h *Host) moduleLimits() module.Limits {

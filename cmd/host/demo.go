@@ -36,6 +36,7 @@ func demo(ctx context.Context, e env, keep bool) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	cfg := host.DefaultConfig()
 	cfg.Data, cfg.Listen = data, "127.0.0.1:0"
+	cfg.CompileCommand = compileCommand(e)
 	cfg.Models = map[string]host.Model{"default": {Provider: host.ProviderOffline}}
 	h, err := host.New(ctx, cfg, buildVersion(), slog.New(slog.DiscardHandler))
 	if err != nil {

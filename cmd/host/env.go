@@ -17,6 +17,7 @@ type env struct {
 	stdout, stderr io.Writer
 	vars           map[string]string // environment variables
 	colour         bool              // stdout is a terminal that takes colours
+	program        string            // starts this program once more; empty: nothing does
 }
 
 // processEnv is the environment of this process.
@@ -29,8 +30,24 @@ func processEnv() env {
 	}
 	return env{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, vars: vars,
-		colour: term.IsTerminal(int(os.Stdout.Fd())) && wantsColour(vars),
+		colour:  term.IsTerminal(int(os.Stdout.Fd())) && wantsColour(vars),
+		program: thisProgram(),
 	}
+}
+
+// thisProgram returns a path that starts this program once more. Where the
+// system has one that leads to the program that runs, also after its file was
+// replaced, it is that.
+func thisProgram() string {
+	const running = "/proc/self/exe"
+	if _, err := os.Stat(running); err == nil {
+		return running
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return "" // whoever needs it says what follows
+	}
+	return path
 }
 
 // wantsColour reports whether the environment lets a terminal have colours.

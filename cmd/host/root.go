@@ -49,6 +49,7 @@ func newRootCommand(e env) *cobra.Command {
 		newCallCommand(e), newChatCommand(e), newMemoryCommand(e), newSessionsCommand(e), newEvictionsCommand(e),
 		newLogCommand(e), newGrantCommand(e),
 		newTenantCommand(e), newKeyCommand(e), newScrubCommand(e), newVersionCommand(e),
+		newCompileCommand(e),
 	)
 	return c
 }

@@ -57,6 +57,9 @@ func newLog(w io.Writer, format string) (*slog.Logger, error) {
 
 func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) (err error) {
 	chosen := cfg.ChooseModel(e.getenv)
+	if cfg.CompileCommand = compileCommand(e); cfg.CompileCommand == nil {
+		log.Warn("this program does not find itself: uploads are compiled in the host's process, without limits on time and memory")
+	}
 	h, err := host.New(ctx, cfg, buildVersion(), log)
 	if err != nil {
 		return err

@@ -3,7 +3,11 @@ package sandbox
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +28,7 @@ import (
 // would grow with each of them.
 type code struct {
 	digest     [sha256.Size]byte
+	cache      wazero.CompilationCache // nil: the sandbox's
 	runtime    wazero.Runtime
 	compiled   wazero.CompiledModule
 	compileFor time.Duration
@@ -51,12 +56,13 @@ func rewriteOptions() module.Options {
 	return module.Options{StackBytes: guestStackBytes, TableMax: tableElements, MaxPages: maxPages}
 }
 
-// engineConfig is the one place that configures the engine.
-func (s *Sandbox) engineConfig() wazero.RuntimeConfig {
+// engineConfig is the one place that configures the engine, of this process
+// and of those that compile for it. See cacheFormat when you change it.
+func engineConfig(cache wazero.CompilationCache) wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler().
 		WithCoreFeatures(api.CoreFeaturesV2).
 		WithMemoryLimitPages(maxPages).
-		WithCompilationCache(s.cache).
+		WithCompilationCache(cache).
 		// Debug sections are an outsider's bytes, and their parser is not
 		// made for hostile ones.
 		WithDebugInfoEnabled(false)
@@ -64,55 +70,85 @@ func (s *Sandbox) engineConfig() wazero.RuntimeConfig {
 
 // compile rewrites a module that passed Lint and returns its code with one
 // reference more, which the caller gives back with release. It waits for one
-// of places and cannot be stopped once it has one.
+// of places, and for whoever compiles the same already. Its error is that of
+// newCode.
 func (s *Sandbox) compile(ctx context.Context, places chan struct{}, m *module.Module) (*code, *module.Rewritten, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, ended(ctx, "compile", err)
+	leave, err := enterPlace(ctx, places)
+	if err != nil {
+		return nil, nil, err
 	}
-	select {
-	case places <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ended(ctx, "wait for a compilation to end", ctx.Err())
-	}
-	defer func() { <-places }()
-	ctx = context.WithoutCancel(ctx)
+	defer func() { leave() }()
 	rewritten, err := module.Rewrite(m, rewriteOptions())
 	if err != nil {
 		return nil, nil, err
 	}
 	digest := sha256.Sum256(rewritten.Code)
-	if c := s.codeOf(digest, nil); c != nil {
-		return c, rewritten, nil
+	for {
+		c, others := s.claim(digest)
+		if c != nil {
+			return c, rewritten, nil
+		}
+		if others == nil {
+			break
+		}
+		leave() // other modules need the place
+		leave = func() {}
+		select {
+		case <-others:
+		case <-ctx.Done():
+		}
+		if leave, err = enterPlace(ctx, places); err != nil {
+			leave = func() {}
+			return nil, nil, err
+		}
 	}
-	mine, err := s.newCode(ctx, digest, rewritten.Code)
-	if err != nil {
-		return nil, nil, err
-	}
-	// Somebody else may have compiled the same meanwhile: theirs is kept.
-	c := s.codeOf(digest, mine)
-	if c != mine {
-		err = mine.close(ctx)
-	}
-	if err != nil {
-		return nil, nil, also(err, s.release(ctx, c))
-	}
-	return c, rewritten, nil
+	var c *code
+	defer func() { s.claimed(digest, c) }()
+	c, err = s.newCode(ctx, digest, rewritten.Code)
+	return c, rewritten, err
 }
 
-// codeOf returns the code of a digest with one reference more, fresh if there
-// is none yet.
-func (s *Sandbox) codeOf(digest [sha256.Size]byte, fresh *code) *code {
+// enterPlace takes a place, once one is free, until leave.
+func enterPlace(ctx context.Context, places chan struct{}) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, ended(ctx, "compile", err)
+	}
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	case <-ctx.Done():
+		return nil, ended(ctx, "wait for a compilation to end", ctx.Err())
+	}
+}
+
+// claim returns the code of a digest with one reference more, or what is
+// closed when whoever makes it has ended. With neither the caller makes it and
+// says so with claimed, however that ends.
+func (s *Sandbox) claim(digest [sha256.Size]byte) (c *code, others <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.codes[digest]
-	if c == nil && fresh != nil {
-		c = fresh
+	if c := s.codes[digest]; c != nil {
+		c.refs++
+		return c, nil
+	}
+	if others := s.making[digest]; others != nil {
+		return nil, others
+	}
+	s.making[digest] = make(chan struct{})
+	return nil, nil
+}
+
+// claimed ends a claim with the code, which gets its first reference, or with
+// nil.
+func (s *Sandbox) claimed(digest [sha256.Size]byte, c *code) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c != nil {
+		c.refs = 1
 		s.codes[digest] = c
 	}
-	if c != nil {
-		c.refs++
-	}
-	return c
+	close(s.making[digest])
+	delete(s.making, digest)
 }
 
 // release gives a reference back, and the code with the last one.
@@ -130,18 +166,120 @@ func (s *Sandbox) release(ctx context.Context, c *code) error {
 	return c.close(context.WithoutCancel(ctx))
 }
 
-func (s *Sandbox) newCode(ctx context.Context, digest [sha256.Size]byte, wasm []byte) (*code, error) {
-	c := &code{
-		digest:  digest,
-		runtime: wazero.NewRuntimeWithConfig(ctx, s.engineConfig()),
-		exports: map[string]bool{},
-		has:     map[string]bool{},
+// newCode returns the code of rewritten bytes: from the cache, else compiled
+// in a child process, which ends with the context, else in this one, where it
+// cannot be stopped. Its error is invalid_module for what the engine refuses,
+// limit_exceeded with the limits of a child, overloaded, or the context's.
+func (s *Sandbox) newCode(ctx context.Context, digest [sha256.Size]byte, wasm []byte) (c *code, err error) {
+	start := time.Now()
+	if s.files == nil {
+		c, err = s.assemble(ctx, nil, wasm)
+	} else {
+		c, err = s.cachedCode(ctx, digest, wasm)
 	}
+	if err != nil {
+		return nil, err
+	}
+	c.digest, c.compileFor = digest, time.Since(start)
+	return c, nil
+}
+
+// cachedCode is newCode with a cache. Code that is there but does not load is
+// made once more.
+func (s *Sandbox) cachedCode(ctx context.Context, digest [sha256.Size]byte, wasm []byte) (*code, error) {
+	name := s.files.name(digest)
+	dir := s.files.take(name)
+	for range 2 {
+		if dir == "" {
+			var err error
+			if dir, err = s.fill(ctx, name, wasm); err != nil {
+				return nil, err
+			}
+		}
+		if dir == "" {
+			break
+		}
+		c, err := s.load(ctx, dir, wasm)
+		if !errors.Is(err, errNotLoaded) && !errors.Is(err, errNotKept) {
+			s.files.give(name)
+			return c, err
+		}
+		s.cfg.Log.Warn("compiled code in the cache does not load, and is made anew", "err", err)
+		s.files.drop(name)
+		dir = ""
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, ended(ctx, "compile", err)
+	}
+	return s.assemble(ctx, nil, wasm)
+}
+
+// fill compiles into the cache and takes the entry. It returns "" if the code
+// cannot be kept, but may be compiled in this process.
+func (s *Sandbox) fill(ctx context.Context, name string, wasm []byte) (string, error) {
+	room := s.files.room()
+	defer func() { s.files.discard(room) }()
+	err := errNotKept
+	if room != "" {
+		if err = s.compileInto(ctx, room, wasm); err == nil {
+			err = s.files.publish(room, name)
+		} else if !errors.Is(err, errNotKept) {
+			return "", err
+		}
+	}
+	if err == nil {
+		room = ""
+		return filepath.Join(s.files.dir, name), nil
+	}
+	s.files.unwritable(err)
+	if len(s.cfg.CompileCommand) == 0 {
+		return "", nil
+	}
+	// What this process compiles, it cannot stop. So another one shows first
+	// that it ends.
+	return "", s.childCompiles(ctx, "", wasm)
+}
+
+// compileInto compiles into a directory of the cache, and keeps nothing else.
+func (s *Sandbox) compileInto(ctx context.Context, dir string, wasm []byte) error {
+	if len(s.cfg.CompileCommand) > 0 {
+		return s.childCompiles(ctx, dir, wasm)
+	}
+	c, err := s.load(ctx, dir, wasm)
+	if err == nil {
+		err = c.close(ctx)
+	}
+	return err
+}
+
+// Why there is no code in or from a directory, without a fault of the module.
+var (
+	errNotKept   = errors.New("the compiled code cannot be written")
+	errNotLoaded = errors.New("the compiled code cannot be read")
+)
+
+// load makes code with a directory of the cache, where the engine finds what
+// it compiled before.
+func (s *Sandbox) load(ctx context.Context, dir string, wasm []byte) (*code, error) {
+	cache, err := wazero.NewCompilationCacheWithDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotLoaded, err)
+	}
+	return s.assemble(ctx, cache, wasm)
+}
+
+// assemble lets the engine compile, or load, and links. It takes over the
+// cache, which is nil for that of the sandbox.
+func (s *Sandbox) assemble(ctx context.Context, cache wazero.CompilationCache, wasm []byte) (*code, error) {
+	ctx = context.WithoutCancel(ctx)
+	c := &code{cache: cache, exports: map[string]bool{}, has: map[string]bool{}}
+	if cache == nil {
+		cache = s.cache
+	}
+	c.runtime = wazero.NewRuntimeWithConfig(ctx, engineConfig(cache))
 	err := s.link(ctx, c.runtime)
 	if err == nil {
-		start := time.Now()
 		err = c.compileModule(ctx, wasm)
-		c.compileFor = time.Since(start)
 	}
 	if err == nil {
 		err = c.readExports()
@@ -152,6 +290,8 @@ func (s *Sandbox) newCode(ctx context.Context, digest [sha256.Size]byte, wasm []
 	return c, nil
 }
 
+// compileModule makes the machine code. Its error is invalid_module, or one of
+// the files that the engine reads and writes: errNotKept or errNotLoaded.
 func (c *code) compileModule(ctx context.Context, wasm []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -159,11 +299,26 @@ func (c *code) compileModule(ctx context.Context, wasm []byte) (err error) {
 				Msg: "the engine cannot compile this module", Err: fmt.Errorf("engine panicked: %v", r)}
 		}
 	}()
-	if c.compiled, err = c.runtime.CompileModule(ctx, wasm); err != nil {
-		return &carrel.Error{Op: "sandbox.compile", Code: abi.InvalidModule,
-			Msg: "the module is not valid: " + module.Printable(err.Error(), 500), Err: err}
+	c.compiled, err = c.runtime.CompileModule(ctx, wasm)
+	switch {
+	case err == nil:
+		return nil
+	case ofFiles(err):
+		return fmt.Errorf("%w: %w", errNotKept, err)
+	case strings.HasPrefix(err.Error(), "compilationcache: "): // the engine has no type for it
+		return fmt.Errorf("%w: %w", errNotLoaded, err)
 	}
-	return nil
+	return &carrel.Error{Op: "sandbox.compile", Code: abi.InvalidModule,
+		Msg: "the module is not valid: " + module.Printable(err.Error(), 500), Err: err}
+}
+
+// ofFiles reports whether the system refused to read or write a file.
+func ofFiles(err error) bool {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*os.LinkError](err)
+	return ok
 }
 
 // close releases the code. No instance of it may be alive.
@@ -172,7 +327,11 @@ func (c *code) close(ctx context.Context) error {
 	if c.compiled != nil {
 		err = c.compiled.Close(ctx)
 	}
-	return also(err, c.runtime.Close(ctx))
+	err = also(err, c.runtime.Close(ctx))
+	if c.cache != nil {
+		err = also(err, c.cache.Close(ctx))
+	}
+	return err
 }
 
 // readExports sorts out what can be called and judges what the host calls.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"runtime"
 	"time"
@@ -15,6 +16,20 @@ import (
 // Config configures a Sandbox. The zero value of a field is its default.
 type Config struct {
 	Module module.Limits // of what is admitted; zero = module.DefaultLimits
+
+	// CompileCommand starts a process that calls CompileChild with the
+	// arguments that are added to it. Empty: modules are compiled in this
+	// process, which nothing bounds or stops. It needs a CacheDir.
+	CompileCommand []string
+	CompileMemory  int64         // bytes of memory of such a process; 0 = 3 GiB
+	CompileCPU     time.Duration // that such a process computes; 0 = 30 s
+	CompileWall    time.Duration // that such a process takes; 0 = 60 s
+
+	// CacheDir is the directory of compiled code, which New makes if it is
+	// missing. One sandbox at a time may use it. Empty: code is in memory only.
+	CacheDir   string
+	CacheBytes int64        // of all code in CacheDir; 0 = 2 GiB
+	Log        *slog.Logger // what the operator should know of CacheDir; nil = nobody is told
 
 	Slots        int           // guests on a CPU at once; 0 = twice GOMAXPROCS
 	AdmitTimeout time.Duration // for _initialize and carrel_describe together; 0 = 5 s
@@ -49,6 +64,21 @@ func (c Config) complete() (Config, error) {
 	if c.Fuel == 0 {
 		c.Fuel = 1_000_000_000_000
 	}
+	if c.CompileMemory == 0 {
+		c.CompileMemory = 3 << 30
+	}
+	if c.CompileCPU == 0 {
+		c.CompileCPU = 30 * time.Second
+	}
+	if c.CompileWall == 0 {
+		c.CompileWall = time.Minute
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 2 << 30
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -61,6 +91,13 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.CloseTimeout < 0 {
 		faults = append(faults, fmt.Errorf("sandbox: CloseTimeout is %v, it must be positive", c.CloseTimeout))
+	}
+	if len(c.CompileCommand) > 0 && c.CacheDir == "" {
+		faults = append(faults, errors.New("sandbox: CompileCommand needs a CacheDir, through which it hands over what it compiled"))
+	}
+	if c.CompileMemory < 0 || c.CompileCPU < 0 || c.CompileWall < 0 || c.CacheBytes < 0 {
+		faults = append(faults, fmt.Errorf("sandbox: CompileMemory is %d, CompileCPU %v, CompileWall %v, CacheBytes %d; they must be positive",
+			c.CompileMemory, c.CompileCPU, c.CompileWall, c.CacheBytes))
 	}
 	if c.Idle < 0 {
 		faults = append(faults, fmt.Errorf("sandbox: Idle is %v, it must be positive", c.Idle))

@@ -1,6 +1,6 @@
-// Package sandbox runs untrusted WebAssembly within limits. Each call gets a
-// fresh instance: nothing that a guest writes outlives it. Callers know
-// nothing of the engine; this is the only package that imports it.
+// Package sandbox runs untrusted WebAssembly within limits. Each call gets
+// fresh state: nothing that a guest writes outlives it. Callers know nothing
+// of the engine; this is the only package that imports it.
 package sandbox
 
 import (
@@ -25,7 +25,8 @@ const PageBytes = 64 << 10
 // Two sandboxes in one process share nothing.
 type Sandbox struct {
 	cfg       Config
-	cache     wazero.CompilationCache
+	cache     wazero.CompilationCache // of what is compiled in memory
+	files     *codeCache              // nil without Config.CacheDir
 	memory    image.Method
 	memoryWhy string        // what is to be said of it
 	blank     *image.Image  // of what is initialised: all zero
@@ -36,6 +37,7 @@ type Sandbox struct {
 	mu       sync.Mutex
 	closed   bool
 	codes    map[[sha256.Size]byte]*code
+	making   map[[sha256.Size]byte]chan struct{} // code that is being made
 	programs map[programKey]*program
 	plugins  map[*Plugin]struct{}
 	latest   *code          // that Admit made; no instance of it is alive
@@ -44,8 +46,8 @@ type Sandbox struct {
 }
 
 // How many compilations of each kind run at one time: one takes a core and
-// hundreds of megabytes and cannot be stopped. What was admitted before never
-// waits for what is uploaded now.
+// hundreds of megabytes. What was admitted before never waits for what is
+// uploaded now.
 const (
 	admissionsAtOnce = 2
 	openingsAtOnce   = 2
@@ -63,6 +65,12 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	var files *codeCache
+	if cfg.CacheDir != "" {
+		if files, err = openCache(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
 	memory, why := image.Choose()
 	blank, err := image.New(nil, abi.MaxMemoryMiB<<20, memory)
 	if err != nil {
@@ -71,6 +79,7 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 	return &Sandbox{
 		cfg:       cfg,
 		cache:     wazero.NewCompilationCache(),
+		files:     files,
 		memory:    memory,
 		memoryWhy: why,
 		blank:     blank,
@@ -79,6 +88,7 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 		opening:   make(chan struct{}, openingsAtOnce),
 		entered:   map[*entrance]struct{}{},
 		codes:     map[[sha256.Size]byte]*code{},
+		making:    map[[sha256.Size]byte]chan struct{}{},
 		programs:  map[programKey]*program{},
 		plugins:   map[*Plugin]struct{}{},
 	}, nil
@@ -87,9 +97,10 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 // Close closes every plugin that is still open, which waits for its calls,
 // and releases all compiled code. It is idempotent; what is called on the
 // sandbox afterwards fails with draining, and so do the admissions and
-// openings that wait or run guest code. A compilation cannot be stopped: if
-// one still runs after Config.CloseTimeout, Close returns an error, closes the
-// plugins only, and leaves the rest to the end of the process.
+// openings that wait, run guest code, or compile in a child process. A
+// compilation in this process cannot be stopped: if one still runs after
+// Config.CloseTimeout, Close returns an error, closes the plugins only, and
+// leaves the rest to the end of the process.
 func (s *Sandbox) Close() error {
 	s.mu.Lock()
 	s.closed = true

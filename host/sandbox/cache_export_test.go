@@ -1,0 +1,22 @@
+package sandbox
+
+import "path/filepath"
+
+// VerifyCache checks the entry that holds a file of machine code.
+func VerifyCache(file string) error {
+	engine := filepath.Dir(file)
+	return verify(filepath.Dir(engine), filepath.Base(engine)+string(filepath.Separator))
+}
+
+// ParseSums returns the sizes that a description of an entry has, by path.
+func ParseSums(b []byte) map[string]int64 {
+	parsed, err := parseSums(b)
+	if err != nil {
+		return nil
+	}
+	out := map[string]int64{}
+	for path, s := range parsed {
+		out[path] = s.size
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+package sandbox
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// niceness is how much a compilation stands back behind guests that run.
+const niceness = 5
+
+// limitProcess bounds what this process may do from now on, for good: memory
+// is bytes of address space beyond what it has now, which for the most part
+// the Go runtime reserved and does not use.
+func limitProcess(memory int64, cpu time.Duration) error {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return err
+	}
+	var pages uint64
+	if _, err := fmt.Sscan(strings.TrimSpace(string(b)), &pages); err != nil {
+		return err
+	}
+	space := pages*uint64(os.Getpagesize()) + uint64(memory)
+	// Soft and hard are the same: the runtime ignores the signal of the soft
+	// limit of time.
+	seconds := uint64(math.Ceil(cpu.Seconds()))
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: space, Max: space}); err != nil {
+		return err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &syscall.Rlimit{Cur: seconds, Max: seconds}); err != nil {
+		return err
+	}
+	return syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness)
+}
+
+// killed reports whether a process was ended by SIGKILL.
+func killed(p *os.ProcessState) bool {
+	w, ok := p.Sys().(syscall.WaitStatus)
+	return ok && w.Signaled() && w.Signal() == syscall.SIGKILL
+}

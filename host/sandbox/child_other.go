@@ -1,0 +1,15 @@
+//go:build !linux
+
+package sandbox
+
+import (
+	"os"
+	"time"
+)
+
+// limitProcess has no way to bound a process on this system. The parent still
+// ends it after Config.CompileWall.
+func limitProcess(int64, time.Duration) error { return nil }
+
+// killed reports whether a signal ended a process.
+func killed(p *os.ProcessState) bool { return p.ExitCode() == -1 }

@@ -1,0 +1,272 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+)
+
+// Arguments that make the test binary a process that compiles, or one that
+// crashes like a compiler with a fault.
+const (
+	compileArg = "compile-guest"
+	crashArg   = "crash-guest"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case compileArg:
+			if err := sandbox.CompileChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		case crashArg:
+			panic("the compiler has a fault")
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// inChildren is a configuration with a new cache, that compiles in children.
+func inChildren(t *testing.T) sandbox.Config {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := module.DefaultLimits()
+	// Else what is slow to compile never reaches the compiler.
+	for _, sum := range []*int{&limits.SumWeight, &limits.SumLocalsBlocks, &limits.SumBlocksSquared, &limits.SumJumpsSquared, &limits.SumLocals} {
+		*sum = 1 << 50
+	}
+	return sandbox.Config{
+		Module: limits, CompileCommand: []string{self, compileArg}, CacheDir: filepath.Join(t.TempDir(), "code"),
+	}
+}
+
+// slowModule takes a fraction of a second to compile for each of times.
+func slowModule(times int) []byte {
+	m := wasmtest.New()
+	m.Memory(1)
+	for range times {
+		f := m.Func(nil, nil).Locals(400, wasmtest.I64)
+		for range 400 {
+			f.Block().Const(0).BrIf(0)
+		}
+		for range 400 {
+			f.End()
+		}
+	}
+	m.Method("run").Const(0)
+	return m.Bytes()
+}
+
+func TestAChildCompilesWhatThisProcessThenRuns(t *testing.T) {
+	cfg := inChildren(t)
+	s := newSandbox(t, cfg)
+	p := open(t, s, counter().Bytes())
+	if _, err := p.Call(t.Context(), sandbox.Call{Export: "run"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, cfg.CacheDir); len(got) != 1 {
+		t.Errorf("the cache holds %q", got)
+	}
+}
+
+func TestTheEnginesErrorsPassThroughAChild(t *testing.T) {
+	m := wasmtest.New()
+	m.Method("run").Const64(0) // the method's result is an i32
+	_, want := newSandbox(t, sandbox.Config{}).Admit(t.Context(), m.Bytes())
+	wantCode(t, want, abi.InvalidModule)
+	cfg := inChildren(t)
+	_, got := newSandbox(t, cfg).Admit(t.Context(), m.Bytes())
+	if got == nil || got.Error() != want.Error() {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+	if left := entries(t, cfg.CacheDir); len(left) > 0 {
+		t.Errorf("the cache holds %q", left)
+	}
+}
+
+func TestWhatExceedsTheLimitsOfAChildIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*sandbox.Config)
+		limit  string
+	}{
+		"it computes too long": {func(c *sandbox.Config) { c.CompileCPU = time.Second }, "sandbox.compileTime"},
+		"it takes too long":    {func(c *sandbox.Config) { c.CompileWall = 300 * time.Millisecond }, "sandbox.compileTime"},
+		"it takes too much":    {func(c *sandbox.Config) { c.CompileMemory = 64 << 20 }, "sandbox.compileMemory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := inChildren(t)
+			tc.change(&cfg)
+			s := newSandbox(t, cfg)
+			start := time.Now()
+			_, err := s.Admit(t.Context(), slowModule(1000))
+			t.Logf("it took %v: %v", time.Since(start), err)
+			wantCode(t, err, abi.LimitExceeded)
+			if e := asError(t, err); e.Limit != tc.limit || !strings.Contains(e.Msg, tc.limit) {
+				t.Errorf("it names %q: %s", e.Limit, e.Msg)
+			}
+			if _, err := s.Admit(t.Context(), counter().Bytes()); err != nil {
+				t.Errorf("the next module: %v", err)
+			}
+			if left := leftovers(t, cfg.CacheDir); len(left) > 0 {
+				t.Errorf("left in the cache: %q", left)
+			}
+		})
+	}
+}
+
+// begun returns when a child has a directory to compile into.
+func begun(t *testing.T, dir string, done <-chan error) {
+	t.Helper()
+	for len(leftovers(t, dir)) == 0 {
+		select {
+		case err := <-done:
+			t.Fatalf("no compilation was seen before its end: %v", err)
+		default:
+		}
+	}
+}
+
+func TestTheEndOfAContextEndsTheChild(t *testing.T) {
+	cfg := inChildren(t)
+	s := newSandbox(t, cfg)
+	stop := errors.New("the client went away")
+	ctx, end := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Admit(ctx, slowModule(1000))
+		done <- err
+	}()
+	begun(t, cfg.CacheDir, done)
+	start := time.Now()
+	end(stop)
+	err := <-done
+	if d := time.Since(start); d > slowness*time.Second {
+		t.Errorf("it ended %v after its context", d)
+	}
+	if !errors.Is(err, stop) || !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	if left := leftovers(t, cfg.CacheDir); len(left) > 0 {
+		t.Errorf("left in the cache: %q", left)
+	}
+}
+
+func TestClosingTheSandboxEndsItsChildren(t *testing.T) {
+	cfg := inChildren(t)
+	s, err := sandbox.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Admit(context.WithoutCancel(t.Context()), slowModule(1000))
+		done <- err
+	}()
+	begun(t, cfg.CacheDir, done)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	wantCode(t, <-done, abi.Draining)
+}
+
+func TestACompilerThatCrashesRefusesTheModule(t *testing.T) {
+	cfg := inChildren(t)
+	cfg.CompileCommand[1] = crashArg
+	_, err := newSandbox(t, cfg).Admit(t.Context(), counter().Bytes())
+	wantCode(t, err, abi.InvalidModule)
+	if !strings.Contains(err.Error(), "the compiler has a fault") || strings.Contains(asError(t, err).Msg, "fault") {
+		t.Errorf("the operator is told %v, the author %q", err, asError(t, err).Msg)
+	}
+}
+
+func TestACompilerThatCannotStartIsNotTheModulesFault(t *testing.T) {
+	cfg := inChildren(t)
+	cfg.CompileCommand[0] = filepath.Join(t.TempDir(), "nothing")
+	_, err := newSandbox(t, cfg).Admit(t.Context(), counter().Bytes())
+	wantCode(t, err, abi.Overloaded)
+}
+
+func TestEqualModulesAreCompiledOnceAtATime(t *testing.T) {
+	cfg := inChildren(t)
+	var mu sync.Mutex
+	var warned []string
+	cfg.Log = slog.New(slog.NewTextHandler(writer(func(p []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		warned = append(warned, string(p))
+	}), nil))
+	s := newSandbox(t, cfg)
+	var all sync.WaitGroup
+	wasm := slowModule(1)
+	made := make(chan int64, 8)
+	for range cap(made) {
+		all.Go(func() {
+			r, err := s.Admit(t.Context(), wasm)
+			if err != nil {
+				t.Error(err)
+			}
+			made <- int64(r.CompileFor)
+		})
+	}
+	all.Wait()
+	close(made)
+	times := map[int64]bool{} // of compilations, in ns: two do not take equally long
+	for m := range made {
+		times[m] = true
+	}
+	if len(times) != 1 {
+		t.Errorf("it was compiled %d times", len(times))
+	}
+	if len(warned) > 0 {
+		t.Errorf("the log says %q", warned)
+	}
+}
+
+func TestACompilerNeedsSomewhereToPutTheCode(t *testing.T) {
+	cfg := inChildren(t)
+	cfg.CacheDir = ""
+	if _, err := sandbox.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "CacheDir") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOnlyASandboxStartsChildren(t *testing.T) {
+	for name, args := range map[string][]string{
+		"no arguments":             {},
+		"nowhere to put the code":  {"elsewhere", "1", "1s"},
+		"a limit that is no bytes": {"files", "much", "1s"},
+		"a limit that is no time":  {"files", "1", "long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := sandbox.CompileChild(t.Context(), args, strings.NewReader(""), os.Stdout); err == nil {
+				t.Error("it compiled")
+			}
+		})
+	}
+}
+
+// writer is a function as an io.Writer.
+type writer func([]byte)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(p)
+	return len(p), nil
+}
