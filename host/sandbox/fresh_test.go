@@ -139,7 +139,7 @@ func TestEachCallBeginsAsTheFirst(t *testing.T) {
 						r := rand.New(rand.NewPCG(1, 2))
 						n := calls
 						if how != all[len(all)-1] { // which is what this system would choose
-							n = calls / 8
+							n = calls / (8 * min(slowness, 4))
 						}
 						for i := range n {
 							export, ends, _ := strings.Cut(guest.exports[r.IntN(len(guest.exports))], " ")

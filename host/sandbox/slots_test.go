@@ -268,7 +268,7 @@ func TestOpeningsDoNotWaitForAdmissions(t *testing.T) {
 // TestCloseLeavesACompilationThatRuns: what takes seconds to compile is
 // refused by default, so this sandbox has larger limits.
 func TestCloseLeavesACompilationThatRuns(t *testing.T) {
-	const locals, loops = 200, 300
+	const locals, loops = 200, 130
 	m := wasmtest.New()
 	f := m.Func(nil, nil).Locals(locals, wasmtest.I32)
 	for range loops {
