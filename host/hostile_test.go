@@ -128,10 +128,10 @@ func goAttacks(t *testing.T) []hostile.Attack {
 
 // measured is what one attack did, or what honest guests do in its place.
 type measured struct {
-	late time.Duration // the last end of a call, after the deadline
-	gap  time.Duration // of the heartbeat
-	p99  time.Duration // of the other tenant's calls
-	errs []error       // of the calls
+	late time.Duration   // the last end of a call, after the deadline
+	gap  time.Duration   // of the heartbeat
+	took []time.Duration // of the other tenant's calls
+	errs []error         // of the calls
 }
 
 // storm makes calls at once while the other tenant works.
@@ -141,7 +141,7 @@ func (s *siege) storm(t *testing.T, plugin, method string, calls int) (m measure
 	defer cancel()
 	m.errs = make([]error, calls)
 	s.heart.longest()
-	m.p99 = p99(s.during(t, func() {
+	m.took = s.during(t, func() {
 		start := time.Now()
 		var all sync.WaitGroup
 		for n := range calls {
@@ -149,7 +149,7 @@ func (s *siege) storm(t *testing.T, plugin, method string, calls int) (m measure
 		}
 		all.Wait()
 		m.late = max(0, time.Since(start)-hostile.Patience)
-	}))
+	})
 	m.gap = s.heart.longest()
 	return m
 }
@@ -159,12 +159,17 @@ func TestHostileGuestsEndAndHarmNobody(t *testing.T) {
 	s := besiege(t)
 	before := s.resident()
 	var figures table
-	control := map[int]measured{}
+	// The other tenant's calls, by how many others there are at once.
+	honest, attacked := map[int][]time.Duration{}, map[int][]time.Duration{}
 	for _, a := range attacks {
 		n := a.Calls
-		if _, ok := control[n]; !ok {
-			control[n] = s.storm(t, "worker", hostile.Busy, n)
-			figures.add("%4d honest calls: %5.0f ms late, heart %4d ms, the other tenant's p99 %5.1f ms", n, ms(control[n].late), control[n].gap.Milliseconds(), ms(control[n].p99))
+		if honest[n] != nil {
+			continue
+		}
+		for range max(1, 10/n) {
+			m := s.storm(t, "worker", hostile.Busy, n)
+			honest[n] = append(honest[n], m.took...)
+			figures.add("%4d honest calls: %5.0f ms late, heart %4d ms, the other tenant's p99 %5.1f ms", n, ms(m.late), m.gap.Milliseconds(), ms(p99(m.took)))
 		}
 	}
 	for _, a := range attacks {
@@ -182,24 +187,28 @@ func TestHostileGuestsEndAndHarmNobody(t *testing.T) {
 					break
 				}
 			}
-			figures.add("%5.0f ms late, heart %4d ms, the other tenant's p99 %5.1f ms (honest %5.1f)  %-24s %s", ms(m.late), m.gap.Milliseconds(), ms(m.p99), ms(control[a.Calls].p99), fmt.Sprint(codes), a.Name)
+			figures.add("%5.0f ms late, heart %4d ms, the other tenant's p99 %5.1f ms (honest %5.1f)  %-24s %s", ms(m.late), m.gap.Milliseconds(), ms(p99(m.took)), ms(p99(honest[a.Calls])), fmt.Sprint(codes), a.Name)
 			if a.Calls == 1 {
 				within(t, "the end after the deadline", m.late, lateness)
 			}
 			within(t, "the longest time without a heartbeat", m.gap, heartGap)
-			within(t, "the other tenant's p99", m.p99, 2*control[a.Calls].p99)
+			attacked[a.Calls] = append(attacked[a.Calls], m.took...)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := call(ctx, s.mallory, hostile.Plugin, hostile.Fine); err != nil {
 				t.Errorf("the next call: %v", err)
 			}
+			s.removed(t) // there are more attacks than one plugin may have versions
 			s.sound(t)
 		})
 		if s.over() {
 			s = besiege(t)
 		}
 	}
-	s.removed(t)
+	for n, took := range attacked {
+		figures.add("the other tenant's p99 in all attacks of %4d calls: %5.1f ms, %5.1f ms beside honest ones", n, ms(p99(took)), ms(p99(honest[n])))
+		within(t, fmt.Sprintf("the other tenant's p99 in all attacks of %d calls", n), p99(took), 2*p99(honest[n]))
+	}
 	figures.log(t)
 	s.settles(t, before)
 }

@@ -110,6 +110,12 @@ func subscription(ns uint64) []byte {
 	return s
 }
 
+// dear is an attack that may use up its fuel before its time.
+func dear(a Attack) Attack {
+	a.Ends = []abi.Code{abi.Timeout, abi.FuelExhausted}
+	return a
+}
+
 func spins() []Attack {
 	loop := func(name string, build func(m *wasmtest.Module) func(f *wasmtest.Func)) Attack {
 		return attack(name, abi.Timeout, func(m *wasmtest.Module) func(f *wasmtest.Func) {
@@ -238,8 +244,8 @@ func straightLines() []Attack {
 		recurses("it copies 8 MiB a thousand times", bulk(copies, 0, all/2, all/2)),
 		recurses("it copies memory onto itself by a byte", bulk(copies, 1, 0, all-1)),
 		recurses("it copies 100 bytes a thousand times", bulk(copies, 0, 64, 100)),
-		recurses("it grows its memory by nothing", bulk([]byte{0x40, 0, 0x1a}, 0)),
-		recurses("it grows its memory by more than there is", bulk([]byte{0x40, 0, 0x1a}, 65535)),
+		dear(recurses("it grows its memory by nothing", bulk([]byte{0x40, 0, 0x1a}, 0))),
+		dear(recurses("it grows its memory by more than there is", bulk([]byte{0x40, 0, 0x1a}, 65535))),
 		recurses("it copies a table of 65,536", func(m *wasmtest.Module) func(*wasmtest.Func) {
 			m.Table(65536)
 			return func(f *wasmtest.Func) {

@@ -49,7 +49,7 @@ func bombs() []Module {
 		}),
 		admitted("conditional branches all through one body", func(m *wasmtest.Module) { body(m, 0, filled(const0+"\x0d\x00")) }),
 		admitted("conditional branches with 20 locals all through one body", func(m *wasmtest.Module) {
-			body(m, 20, filled("\x20\x00\x0d\x00\x20\x01\x21\x02"))
+			body(m, 20, filled("\x20\x00\x0d\x00"+"\x20\x01\x21\x02"))
 		}),
 		admitted("calls all through one body", func(m *wasmtest.Module) { body(m, 0, filled("\x10\x00")) }),
 		admitted("calls through a table all through one body", func(m *wasmtest.Module) {

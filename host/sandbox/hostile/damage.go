@@ -66,10 +66,10 @@ func ends() []Attack {
 // memories are attacks on memory, the guest's own and the host's.
 func memories() []Attack {
 	return []Attack{
-		attack("it grows its memory as far as it goes, for ever", abi.Timeout, func(m *wasmtest.Module) func(*wasmtest.Func) {
+		dear(attack("it grows its memory as far as it goes, for ever", abi.Timeout, func(m *wasmtest.Module) func(*wasmtest.Func) {
 			m.Memory(1)
 			return func(f *wasmtest.Func) { f.Loop().Const(1).Grow().Drop().Br(0).End() }
-		}),
+		})),
 		attack("it dirties all memory that it may have", abi.Timeout, func(m *wasmtest.Module) func(*wasmtest.Func) {
 			m.Memory(1)
 			return func(f *wasmtest.Func) {
@@ -172,7 +172,7 @@ func crowds() []Attack {
 		crowd(spin, "eight calls spin at once", 8),
 		crowd(recurse, "eight calls recurse exponentially at once", 8),
 		crowd(dirty, "eight calls dirty all memory that they may have at once", 8),
-		crowd(overflow, "sixty-four calls recurse without an end at once", 64),
+		crowd(overflow, "sixty-four calls recurse without an end at once", 64, abi.Timeout),
 		crowd(spin, "a thousand calls spin at once", 1000, quota...),
 		crowd(sleep, "a thousand calls sleep at once", 1000, quota...),
 	}
