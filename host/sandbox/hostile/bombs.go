@@ -162,19 +162,18 @@ func bombs() []Module {
 	whole("60,000 calls through a table in ten bodies", 10, func(m *wasmtest.Module) { m.Table(1); m.Type(nil, nil) }, strings.Repeat(const0+"\x11\x00\x00", 6000))
 	whole("60,000 copies of a table in ten bodies", 10, func(m *wasmtest.Module) { m.Table(1) }, strings.Repeat(const0+const0+const0+"\xfc\x0e\x00\x00", 6000))
 	whole("a hundred bodies of 1,200 branches", 100, func(*wasmtest.Module) {}, strings.Repeat("\x20\x00\x0d\x00", 1200))
-	const full = 70 // functions of the largest body in the largest file
+	const full = 20 // functions of the largest body: what a large honest program has
 	nothing := func(*wasmtest.Module) {}
 	memory := func(m *wasmtest.Module) { m.Memory(1) }
-	whole("18 MiB of additions", full, nothing, filled("\x20\x00\x20\x01\x6a\x21\x00"))
-	whole("18 MiB of loads", full, memory, filled("\x20\x00\x28\x02\x00\x21\x00"))
-	whole("18 MiB of stores", full, memory, filled("\x20\x00\x20\x00\x36\x02\x00"))
-	whole("18 MiB of conditional branches", full, nothing, filled("\x20\x00\x0d\x00"))
-	whole("18 MiB of divisions", full, nothing, filled("\x20\x00\x20\x01\x6d\x21\x00"))
-	whole("18 MiB of calls", full, nothing, filled("\x10\x00"))
-	whole("18 MiB of memory.fill", full, memory, filled(const0+const0+const0+"\xfc\x0b\x00"))
-	whole("18 MiB of memory.grow", full, memory, filled(const0+"\x40\x00\x1a"))
-	whole("18 MiB of stacks of many values", full, nothing, strings.Repeat("\x20\x00", 85_000)+strings.Repeat("\x6a", 84_999)+"\x1a")
-	whole("18 MiB of functions of 600 bytes", 29_000, nothing, strings.Repeat("\x20\x00\x20\x01\x6a\x21\x00", 85))
+	whole("5 MiB of additions", full, nothing, filled("\x20\x00\x20\x01\x6a\x21\x00"))
+	whole("5 MiB of loads", full, memory, filled("\x20\x00\x28\x02\x00\x21\x00"))
+	whole("5 MiB of stores", full, memory, filled("\x20\x00\x20\x00\x36\x02\x00"))
+	whole("5 MiB of conditional branches", full, nothing, filled("\x20\x00\x0d\x00"))
+	whole("5 MiB of divisions", full, nothing, filled("\x20\x00\x20\x01\x6d\x21\x00"))
+	whole("5 MiB of memory.fill", full, memory, filled(const0+const0+const0+"\xfc\x0b\x00"))
+	whole("5 MiB of memory.grow", full, memory, filled(const0+"\x40\x00\x1a"))
+	whole("5 MiB of stacks of many values", full, nothing, strings.Repeat("\x20\x00", 85_000)+strings.Repeat("\x6a", 84_999)+"\x1a")
+	whole("5 MiB of functions of 600 bytes", 8_000, nothing, strings.Repeat("\x20\x00\x20\x01\x6a\x21\x00", 85))
 	return out
 }
 

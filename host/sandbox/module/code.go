@@ -62,7 +62,7 @@ type body struct {
 
 	branches  int // blocks, branches and the targets of branch tables
 	jumps     int // of these, without the targets
-	indirect  int // calls through tables, table accesses and bulk operations
+	indirect  int // calls through tables, table accesses, memory.grow and bulk operations
 	wide      int // the most params or results of one block
 	loopsIn   int // loops around this place
 	loopsDeep int // the most loops around any place

@@ -46,7 +46,7 @@ type Limits struct {
 	SumBlocksSquared    int
 	SumLoopsSquared     int
 	SumJumpsSquared     int // of blocks and branches, those of branch tables not among them; measured, 45 million are a second
-	SumIndirect         int // calls through tables, accesses of tables and bulk operations; measured, 15,000 are a second
+	SumIndirect         int // calls through tables, accesses of tables, memory.grow and bulk operations; measured, 15,000 are a second
 	SumBrTargetsSquared int
 	SumWeight           int
 }

@@ -212,6 +212,7 @@ func TestHostileCode(t *testing.T) {
 			"12,001 calls through a table in each of 5 functions": bodies(5, "", none, strings.Repeat("\x41\x00\x11\x00\x00", 12_001)),
 			"16,000 copies of tables in each of 4 functions":      bodies(4, "", none, strings.Repeat("\x41\x00\x41\x00\x41\x00\xfc\x0e\x00\x00", 16_000)),
 			"reads and writes of a table":                         bodies(1, "", none, strings.Repeat("\x41\x00\x41\x00\x25\x00\x26\x00", 30_001)),
+			"growths of the memory":                               bodies(1, "", none, strings.Repeat("\x41\x00\x40\x00", 60_001)),
 			"every bulk operation":                                bodies(3, "", none, strings.Repeat("\xfc\x08\x00\x00\xfc\x0a\x00\x00\xfc\x0b\x00\xfc\x0c\x00\x00", 5001)),
 		},
 		"module.loopsSquared":  {"500 loops in each of 21 functions": bodies(21, "", none, strings.Repeat(loop, 500))},

@@ -37,7 +37,10 @@ func (b *body) instruction(op byte, start int) error {
 		return b.selectTypes(start)
 	case op >= 0x28 && op <= 0x3e: // loads and stores
 		return b.memory()
-	case op == 0x3f, op == 0x40: // memory.size, memory.grow
+	case op == 0x40: // memory.grow
+		b.indirect++
+		return zero(r, "memory index")
+	case op == 0x3f: // memory.size
 		return zero(r, "memory index")
 	case op == 0x41:
 		return r.constant(32)
