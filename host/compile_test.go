@@ -1,0 +1,251 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/model/modeltest"
+	"github.com/carrelhost/carrel/internal/testenv"
+)
+
+// stat returns the state and the parent of a process: see proc(5). A process
+// that is gone has neither.
+func stat(pid int) (state string, parent int) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0
+	}
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	parent, _ = strconv.Atoi(fields[1])
+	return fields[0], parent
+}
+
+// children lists the processes that a process started and that are not yet
+// reaped.
+func children(t *testing.T, of int) []int {
+	t.Helper()
+	found, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Skip("this system does not list processes")
+	}
+	var pids []int
+	for _, f := range found {
+		if pid, err := strconv.Atoi(f.Name()); err == nil {
+			if _, parent := stat(pid); parent == of {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// compiler waits for a host's compiler, and stops it where it is.
+func compiler(t *testing.T, p *process) int {
+	t.Helper()
+	var pid int
+	eventually(t, func() bool {
+		for _, pid = range children(t, p.cmd.Process.Pid) {
+			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if err == nil && strings.Contains(string(line), "compile-guest") && syscall.Kill(pid, syscall.SIGSTOP) == nil {
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+// compiledCode lists what a data directory has in its cache of compiled code.
+func compiledCode(t *testing.T, data string) (whole, rest []string) {
+	t.Helper()
+	found, err := os.ReadDir(filepath.Join(data, "cache", "code"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if strings.HasPrefix(f.Name(), "tmp-") {
+			rest = append(rest, f.Name())
+		} else {
+			whole = append(whole, f.Name())
+		}
+	}
+	return whole, rest
+}
+
+// upload sends a module in the background.
+func upload(ctx context.Context, a *testenv.Actor, wasm []byte) <-chan error {
+	done := make(chan error, 1)
+	c := a.Client()
+	go func() {
+		_, err := c.Upload(ctx, wasm, client.UploadOptions{})
+		done <- err
+	}()
+	return done
+}
+
+// works checks that an upload is called, and that nothing is left of what was
+// interrupted before.
+func works(t *testing.T, p *process, a *testenv.Actor, data string) {
+	t.Helper()
+	a.Upload(scopesGuest(t))
+	a.Chat(appChat, "id", "1", "msg", "hello")
+	whole, rest := compiledCode(t, data)
+	if len(whole) != 1 || len(rest) > 0 {
+		t.Errorf("the cache holds %q and %q", whole, rest)
+	}
+	if left := children(t, p.cmd.Process.Pid); len(left) > 0 {
+		t.Errorf("the processes %v are left", left)
+	}
+}
+
+func TestACompilerThatIsKilledFailsItsUploadAlone(t *testing.T) {
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	p := listening(t, command(t, "", data, m))
+	acme := p.owner(t, data, m)
+	done := upload(t.Context(), acme, scopesGuest(t))
+	if err := syscall.Kill(compiler(t, p), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	err := <-done
+	if testenv.CodeOf(err) != abi.Overloaded || !strings.Contains(err.Error(), "killed from outside") {
+		t.Errorf("the upload ended with %v", err)
+	}
+	works(t, p, acme, data)
+}
+
+func TestAClientThatLeavesEndsTheCompiler(t *testing.T) {
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	p := listening(t, command(t, "", data, m))
+	acme := p.owner(t, data, m)
+	ctx, leave := context.WithCancel(t.Context())
+	done := upload(ctx, acme, scopesGuest(t))
+	pid := compiler(t, p)
+	leave()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the upload ended with %v", err)
+	}
+	eventually(t, func() bool { state, _ := stat(pid); return state == "" })
+	works(t, p, acme, data)
+}
+
+func TestAHostThatIsKilledTakesItsCompilerAlong(t *testing.T) {
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	p := listening(t, command(t, "", data, m))
+	done := upload(t.Context(), p.owner(t, data, m), scopesGuest(t))
+	pid := compiler(t, p)
+	p.end(t, syscall.SIGKILL)
+	if err := <-done; err == nil {
+		t.Error("the upload ended well")
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { state, _ := stat(pid); return state == "" || state == "Z" }) // init reaps it
+
+	p = listening(t, command(t, "", data, m))
+	if whole, rest := compiledCode(t, data); len(whole)+len(rest) > 0 {
+		t.Errorf("the cache holds %q and %q", whole, rest)
+	}
+	works(t, p, p.owner(t, data, m), data)
+}
+
+func TestEqualUploadsAreCompiledOnce(t *testing.T) {
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	p := listening(t, command(t, "", data, m))
+	acme := p.owner(t, data, m)
+	uploads := []<-chan error{upload(t.Context(), acme, scopesGuest(t))}
+	pid := compiler(t, p)
+	for range 3 {
+		uploads = append(uploads, upload(t.Context(), acme, scopesGuest(t)))
+	}
+	if got := children(t, p.cmd.Process.Pid); !slices.Equal(got, []int{pid}) {
+		t.Errorf("the processes %v run, want %d alone", got, pid)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for _, done := range uploads {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	works(t, p, acme, data)
+}
+
+// entry returns the directory of the only compiled code, and its file.
+func entry(t *testing.T, data string) (dir, file string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(data, "cache", "code", "*", "wazero-*", "*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("found %q, %v", found, err)
+	}
+	return filepath.Dir(filepath.Dir(found[0])), found[0]
+}
+
+func TestARestartedHostLoadsWhatItCompiled(t *testing.T) {
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	p := listening(t, command(t, "", data, m))
+	works(t, p, p.owner(t, data, m), data)
+	restart := func() {
+		t.Helper()
+		if code := p.end(t, syscall.SIGTERM); code != 0 {
+			t.Fatalf("exit code %d", code)
+		}
+		p = listening(t, command(t, "", data, m))
+		p.owner(t, data, m).Chat(appChat, "id", "1", "msg", "hello")
+	}
+	_, file := entry(t, data)
+	before, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
+		t.Errorf("it was compiled again: %v", err)
+	}
+	for name, damage := range map[string]func() error{
+		"it is cut off": func() error { return os.Truncate(file, before.Size()/2) },
+		"it is not what was written": func() error {
+			b, err := os.ReadFile(file)
+			if err == nil {
+				b[len(b)/2] ^= 1
+				err = os.WriteFile(file, b, 0o600)
+			}
+			return err
+		},
+		"others may write it":      func() error { return os.Chmod(file, 0o606) },
+		"all of the cache is gone": func() error { return os.RemoveAll(filepath.Join(data, "cache")) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		restart()
+		after, err := os.Stat(file)
+		if err != nil || after.Size() != before.Size() || after.Mode().Perm() != 0o600 {
+			t.Errorf("after %s: %v, %v", name, after, err)
+		}
+	}
+}
+
+func TestAHostRefusesACacheThatOthersCanWrite(t *testing.T) {
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	dir := filepath.Join(data, "cache", "code")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, command(t, "", data, m))
+	if <-p.ended; p.base != "" || !strings.Contains(p.stderr.String(), "chmod go-w") {
+		t.Errorf("it said %s", p.stderr.String())
+	}
+}
