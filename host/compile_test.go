@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func stat(pid int) (state string, parent int) {
 	if err != nil {
 		return "", 0
 	}
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	parent, _ = strconv.Atoi(fields[1])
 	return fields[0], parent
 }
