@@ -72,6 +72,9 @@ func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
 		if err := checkExports(manifest, code); err != nil {
 			return Admission{}, err
 		}
+		if err := checkMemory(manifest, m); err != nil {
+			return Admission{}, err
+		}
 		r.ManifestBytes, r.Models, r.Notes = len(raw), models(manifest), loweredWindows(manifest, known.WindowBytes)
 		return Admission{Manifest: manifest, Report: r}, nil
 	}
@@ -159,6 +162,26 @@ func checkExports(m abi.Manifest, code sandbox.Report) error {
 		Op: "plugins.Admit", Code: abi.InvalidManifest, Faults: faults,
 		Msg: "the manifest names functions that the module does not have",
 	}
+}
+
+// checkMemory refuses a module that starts with more memory than its manifest
+// asks for: it could never be called.
+func checkMemory(manifest abi.Manifest, m *module.Module) error {
+	have := memoryMiB(manifest)
+	if need := m.MemoryPages() * sandbox.PageBytes; need > have<<20 {
+		return carrel.FailLimit("plugins.Admit", abi.LimitExceeded, "memoryMiB", fmt.Sprintf(
+			"the module starts with %d MiB of memory and its manifest asks for %d (limits.memoryMiB); ask for more, at most %d, or build it with less",
+			(need+1<<20-1)>>20, have, abi.MaxMemoryMiB))
+	}
+	return nil
+}
+
+// memoryMiB is what each call of a plugin may have.
+func memoryMiB(manifest abi.Manifest) int {
+	if manifest.Limits != nil && manifest.Limits.MemoryMiB != 0 {
+		return manifest.Limits.MemoryMiB
+	}
+	return abi.DefaultMemoryMiB
 }
 
 // models returns the aliases that a manifest's chat methods call, each once,

@@ -111,11 +111,7 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read module: %w", err)
 	}
-	memoryMiB := 0 // the sandbox's default
-	if manifest.Limits != nil {
-		memoryMiB = manifest.Limits.MemoryMiB
-	}
-	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, memoryMiB); err != nil {
+	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, memoryMiB(manifest)); err != nil {
 		return nil, stored(err)
 	}
 	return l, nil
