@@ -194,7 +194,7 @@ func (s *Sandbox) crash(p *os.ProcessState, trouble string, err error) error {
 	switch {
 	case p.UserTime()+p.SystemTime() >= s.cfg.CompileCPU-s.cfg.CompileCPU/10:
 		return s.tooLong(s.cfg.CompileCPU.String() + " on the CPU")
-	case noMemory(trouble):
+	case noMemory(trouble), peakBytes(p) > s.cfg.CompileMemory/2: // some of the runtime crashes without a word
 		return s.tooLarge()
 	case killed(p):
 		return &carrel.Error{Op: "sandbox.compile", Code: abi.Overloaded,

@@ -42,3 +42,12 @@ func killed(p *os.ProcessState) bool {
 	w, ok := p.Sys().(syscall.WaitStatus)
 	return ok && w.Signaled() && w.Signal() == syscall.SIGKILL
 }
+
+// peakBytes is how much memory a process had at most.
+func peakBytes(p *os.ProcessState) int64 {
+	u, ok := p.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	return u.Maxrss << 10
+}

@@ -13,3 +13,6 @@ func limitProcess(int64, time.Duration) error { return nil }
 
 // killed reports whether a signal ended a process.
 func killed(p *os.ProcessState) bool { return p.ExitCode() == -1 }
+
+// peakBytes is not needed where nothing bounds memory.
+func peakBytes(*os.ProcessState) int64 { return 0 }
