@@ -151,6 +151,6 @@ const wantNoCode = abi.OK
 // noRedirects is how every actor talks: what the host says is what counts.
 var noRedirects = &http.Client{
 	// As many clients as a test may have, each with a connection that stays.
-	Transport: &http.Transport{MaxIdleConns: 1000, MaxIdleConnsPerHost: 128},
+	Transport:     &http.Transport{MaxIdleConns: 1000, MaxIdleConnsPerHost: 128},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
