@@ -133,7 +133,7 @@ const healthFor = time.Second
 func (h *Host) check(ctx context.Context) error {
 	ctx, leave, err := h.scopes.Pass(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // it says that a scrub runs
+		return nil // it says that a scrub runs
 	}
 	defer leave()
 	return h.store.Check(ctx)

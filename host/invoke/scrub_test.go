@@ -31,7 +31,7 @@ func TestATurnWaitsForAScrubLongerThanACommitMayTake(t *testing.T) {
 		default:
 		}
 		leave()
-		if o := <-done; o.err != nil || o.Closed.Pending {
+		if o := <-done; o.err != nil || o.Pending {
 			t.Errorf("it ended with %+v", o)
 		}
 		if err := <-scrubbed; err != nil {
