@@ -16,7 +16,7 @@ func run(args []string, e env) int {
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	root := newRootCommand(e)
-	root.SetArgs(args)
+	root.SetArgs(keysLast(args))
 	c, err := root.ExecuteContextC(ctx)
 	err = inOwnWords(c, err)
 	if _, shown := errors.AsType[told](err); err != nil && !shown {
