@@ -192,7 +192,9 @@ func (s *Sandbox) crash(p *os.ProcessState, trouble string, err error) error {
 	first, _, _ := strings.Cut(strings.TrimSpace(trouble), "\n")
 	cause := fmt.Errorf("the compiler's process: %w: %s", err, module.Printable(first, 500))
 	switch {
-	case p.UserTime()+p.SystemTime() >= s.cfg.CompileCPU-s.cfg.CompileCPU/10:
+	// The system ends it when its limit is reached, as anybody could. It counts
+	// for the limit by the tick, and what it reports may be far less.
+	case killed(p) && p.UserTime()+p.SystemTime() >= s.cfg.CompileCPU/2:
 		return s.tooLong(s.cfg.CompileCPU.String() + " on the CPU")
 	case noMemory(trouble), peakBytes(p) > s.cfg.CompileMemory/2: // some of the runtime crashes without a word
 		return s.tooLarge()
