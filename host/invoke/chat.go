@@ -129,8 +129,9 @@ func (f *frame) start() (onDelta func(string) error, err error) {
 }
 
 // commit changes a history, within the limit on its messages, unless ctx has
-// ended or does while a scrub runs. Once it begins the outcome is the store's alone: a client that goes
-// away during a commit must not leave anybody in doubt about it.
+// ended or does while a scrub runs. Once it begins the outcome is the store's
+// alone: a client that goes away during a commit must not leave anybody in
+// doubt about it.
 func (v *Invoker) commit(ctx context.Context, f *frame, k carrel.MemoryKey, c store.Commit) (store.Committed, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Committed{}, fmt.Errorf("before commit: %w", err)

@@ -173,16 +173,26 @@ func (g *guest) Append(ctx context.Context, to imports.Memory, turn []carrel.Mes
 // Delete implements imports.Invoker: it takes the turn's lock, so that a guest
 // does not end a turn that runs.
 func (g *guest) Delete(ctx context.Context, m imports.Memory) (bool, error) {
-	k, err := g.key(ctx, m)
-	if err != nil {
-		return false, err
-	}
-	release, err := g.v.turns.acquire(ctx, k, g.f, false, nil)
+	k, release, err := g.turn(ctx, m)
 	if err != nil {
 		return false, err
 	}
 	defer release()
 	_, err = g.v.cfg.Scopes.Delete(ctx, k)
+	return wasThere(err)
+}
+
+// turn takes the turn of a history that the guest names.
+func (g *guest) turn(ctx context.Context, m imports.Memory) (k carrel.MemoryKey, release func(), err error) {
+	if k, err = g.key(ctx, m); err != nil {
+		return k, nil, err
+	}
+	release, err = g.v.turns.acquire(ctx, k, g.f, false, nil)
+	return k, release, err
+}
+
+// wasThere tells a deletion that found nothing from one that failed.
+func wasThere(err error) (bool, error) {
 	if carrel.CodeOf(err) == abi.NotFound {
 		return false, nil
 	}
@@ -192,11 +202,7 @@ func (g *guest) Delete(ctx context.Context, m imports.Memory) (bool, error) {
 // DeleteTurn implements imports.Invoker: it takes the turn's lock as Delete
 // does. It touches nothing.
 func (g *guest) DeleteTurn(ctx context.Context, m imports.Memory, turn int64) (bool, error) {
-	k, err := g.key(ctx, m)
-	if err != nil {
-		return false, err
-	}
-	release, err := g.v.turns.acquire(ctx, k, g.f, false, nil)
+	k, release, err := g.turn(ctx, m)
 	if err != nil {
 		return false, err
 	}
@@ -209,10 +215,7 @@ func (g *guest) DeleteTurn(ctx context.Context, m imports.Memory, turn int64) (b
 		return false, nil
 	}
 	err = g.v.cfg.Scopes.DeleteTurn(ctx, store.History{Key: k, Handle: g.v.cfg.Scopes.Handle(k), Generation: view.Generation}, turn)
-	if carrel.CodeOf(err) == abi.NotFound {
-		return false, nil
-	}
-	return err == nil, err
+	return wasThere(err)
 }
 
 // List implements imports.Invoker.

@@ -75,18 +75,11 @@ func (r *Registry) settle(ctx context.Context, t carrel.TenantID) error {
 	if !r.expiry.reached(r.cfg.Now()) {
 		return nil
 	}
-	// First the gate: who has passed it may come to wait here.
-	ctx, leave, err := r.Pass(ctx)
+	ctx, leave, err := r.expiring(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	select {
-	case r.expiry.pass <- struct{}{}:
-		defer func() { <-r.expiry.pass }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait for expired sessions to close: %w", ctx.Err())
-	}
 	if !r.expiry.reached(r.cfg.Now()) { // whoever came before did it
 		return nil
 	}
@@ -103,19 +96,30 @@ func (r *Registry) settle(ctx context.Context, t carrel.TenantID) error {
 
 // closeExpired closes what has expired, due or not.
 func (r *Registry) closeExpired(ctx context.Context) error {
-	ctx, leave, err := r.Pass(ctx)
+	ctx, leave, err := r.expiring(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	select {
-	case r.expiry.pass <- struct{}{}:
-		defer func() { <-r.expiry.pass }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait for expired sessions to close: %w", ctx.Err())
-	}
 	_, err = r.expire(ctx)
 	return err
+}
+
+// expiring waits until nobody else closes expired sessions, and keeps others
+// from it until leave. The error is the context's.
+func (r *Registry) expiring(ctx context.Context) (within context.Context, leave func(), err error) {
+	// First the gate: who has passed it may come to wait here.
+	ctx, out, err := r.Pass(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	select {
+	case r.expiry.pass <- struct{}{}:
+		return ctx, func() { <-r.expiry.pass; out() }, nil
+	case <-ctx.Done():
+		out()
+		return nil, nil, fmt.Errorf("wait for expired sessions to close: %w", ctx.Err())
+	}
 }
 
 // expire is one pass: it closes the sessions that have expired and learns when

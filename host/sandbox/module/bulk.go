@@ -268,15 +268,7 @@ func (w *rewriter) copyBody(c *code) {
 	c.get(0)
 	c.get(1)
 	c.op(opI32LeU, opIf, typeEmpty, opLoop, typeEmpty)
-	w.chunk(c)
-	c.get(0)
-	c.get(1)
-	c.get(3)
-	c.op(instruction...)
-	forward(c, 0, opI32Add)
-	forward(c, 1, opI32Add)
-	forward(c, 2, opI32Sub)
-	again(c)
+	w.upwards(c, instruction)
 	c.op(opEnd, opElse, opLoop, typeEmpty)
 	w.chunk(c)
 	forward(c, 2, opI32Sub)
@@ -290,6 +282,20 @@ func (w *rewriter) copyBody(c *code) {
 	again(c)
 	c.op(opEnd, opEnd)
 	threeParams(c)
+}
+
+// upwards is the inside of a loop that does an instruction of (to, from, n) a
+// chunk at a time, from the lowest address up.
+func (w *rewriter) upwards(c *code, instruction code) {
+	w.chunk(c)
+	c.get(0)
+	c.get(1)
+	c.get(3)
+	c.op(instruction...)
+	forward(c, 0, opI32Add)
+	forward(c, 1, opI32Add)
+	forward(c, 2, opI32Sub)
+	again(c)
 }
 
 // initBody is that of a function of (to, from, n) for one segment. Whether the
@@ -315,15 +321,7 @@ func (w *rewriter) initBody(c *code, segment uint32) {
 	c.i32(0)
 	c.op(instruction...)
 	c.op(opLoop, typeEmpty)
-	w.chunk(c)
-	c.get(0)
-	c.get(1)
-	c.get(3)
-	c.op(instruction...)
-	forward(c, 0, opI32Add)
-	forward(c, 1, opI32Add)
-	forward(c, 2, opI32Sub)
-	again(c)
+	w.upwards(c, instruction)
 	c.op(opEnd)
 	threeParams(c)
 }
