@@ -22,62 +22,85 @@ type Admission struct {
 	Report   Report
 }
 
-// Report tells a plugin's author what admission found. It is stored with the
-// version.
-type Report struct {
-	Path          string   `json:"path"` // how it runs: "prompt", or one of sandbox.Report.Path
-	ModuleBytes   int      `json:"moduleBytes"`
-	ManifestBytes int      `json:"manifestBytes"`
-	Models        []string `json:"models"` // aliases that its chat methods call
-	Imports       []string `json:"imports,omitempty"`
-	Exports       []string `json:"exports,omitempty"`
-	CompileMicros int64    `json:"compileMicros,omitempty"`
-	// Notes are sentences on what this host does otherwise than the manifest
-	// says.
-	Notes []string `json:"notes,omitempty"`
+// Candidate is a module that somebody uploaded.
+type Candidate struct {
+	Tenant carrel.TenantID // whose admissions take turns with those of others
+	Module []byte          // must not change until it is admitted
+	// Stage is told each stage when it begins, and must not block. nil: nobody
+	// is told.
+	Stage func(sandbox.Stage)
 }
 
 // Admit decides on an uploaded module, without keeping the bytes. What is
 // wrong with the module is invalid_module, unknown_import, invalid_manifest,
 // default_id_leak or limit_exceeded. If ctx ends it returns ctx's error.
-type Admit func(ctx context.Context, wasm []byte) (Admission, error)
+type Admit func(ctx context.Context, c Candidate) (Admission, error)
 
 // NewAdmit returns the admission of a host: modules of custom sections only
 // are prompt plugins; what has code is admitted by the sandbox first, which
 // may also be where the manifest comes from.
 func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
-	return func(ctx context.Context, wasm []byte) (Admission, error) {
-		m, err := module.Read(wasm, limits)
+	return func(ctx context.Context, c Candidate) (Admission, error) {
+		if c.Stage != nil {
+			c.Stage(sandbox.StageLint)
+		}
+		m, err := module.Read(c.Module, limits)
 		if err != nil {
 			return Admission{}, err
 		}
-		r := Report{Path: sandbox.PathPrompt, ModuleBytes: len(wasm)}
-		raw, ok := m.Custom(abi.ManifestSection)
-		var code sandbox.Report
-		if m.HasCode() {
-			if code, err = box.Admit(ctx, wasm); err != nil {
-				return Admission{}, withLastWords(err, code.Log)
-			}
-			r.Path, r.Imports, r.Exports, r.CompileMicros = code.Path, code.Imports, code.Exports, code.CompileFor.Microseconds()
-			raw, ok = code.Manifest, code.Manifest != nil
+		a := admitter{known: known, module: m, bytes: len(c.Module)}
+		if !m.HasCode() {
+			raw, ok := m.Custom(abi.ManifestSection)
+			_, err := a.plan(ctx, sandbox.Report{Path: sandbox.PathPrompt, Manifest: raw}, ok)
+			return a.found, err
 		}
-		if !ok {
-			return Admission{}, carrel.Fail("plugins.Admit", abi.InvalidModule,
-				"the module has no custom section `"+abi.ManifestSection+"`; `carrel build` and `carrel pack` add it, or send the manifest along as the part `manifest`")
-		}
-		manifest, _, err := parseManifest(ctx, raw, known)
+		report, err := box.Admit(ctx, sandbox.Candidate{
+			Module: c.Module, Share: string(c.Tenant), Stage: c.Stage,
+			Plan: func(r sandbox.Report) (sandbox.Setup, error) { return a.plan(ctx, r, r.Manifest != nil) },
+		})
 		if err != nil {
-			return Admission{}, err
+			return Admission{}, withLastWords(err, report.Log)
 		}
-		if err := checkExports(manifest, code); err != nil {
-			return Admission{}, err
-		}
-		if err := checkMemory(manifest, m); err != nil {
-			return Admission{}, err
-		}
-		r.ManifestBytes, r.Models, r.Notes = len(raw), models(manifest), loweredWindows(manifest, known.WindowBytes)
-		return Admission{Manifest: manifest, Report: r}, nil
+		a.found.Report.code(report)
+		return a.found, nil
 	}
+}
+
+// admitter judges one module.
+type admitter struct {
+	known  Known
+	module *module.Module
+	bytes  int
+	found  Admission // what plan found out
+}
+
+// plan judges the manifest, once the sandbox knows it, and says what the
+// plugin's calls begin with.
+func (a *admitter) plan(ctx context.Context, code sandbox.Report, has bool) (sandbox.Setup, error) {
+	if !has {
+		return sandbox.Setup{}, carrel.Fail("plugins.Admit", abi.InvalidModule,
+			"the module has no custom section `"+abi.ManifestSection+"`; `carrel build` and `carrel pack` add it, or send the manifest along as the part `manifest`")
+	}
+	manifest, _, err := parseManifest(ctx, code.Manifest, a.known)
+	if err != nil {
+		return sandbox.Setup{}, err
+	}
+	if err := checkExports(manifest, code); err != nil {
+		return sandbox.Setup{}, err
+	}
+	if err := checkMemory(manifest, a.module); err != nil {
+		return sandbox.Setup{}, err
+	}
+	a.found = Admission{Manifest: manifest, Report: Report{
+		Path: code.Path, ModuleBytes: a.bytes, ManifestBytes: len(code.Manifest),
+		Models: models(manifest), Notes: loweredWindows(manifest, a.known.WindowBytes),
+	}}
+	return setup(manifest), nil
+}
+
+// setup is what the calls of a plugin begin with.
+func setup(manifest abi.Manifest) sandbox.Setup {
+	return sandbox.Setup{MemoryMiB: memoryMiB(manifest)}
 }
 
 // maxLastWords bounds, in bytes, what a refusal quotes of a guest.

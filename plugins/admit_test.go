@@ -57,7 +57,7 @@ func TestAdmit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			admit := plugins.NewAdmit(plugins.Known{Models: []string{"default", "small"}}, module.DefaultLimits(), newBox(t))
 			before := bytes.Clone(tc.wasm)
-			a, err := admit(t.Context(), tc.wasm)
+			a, err := admit(t.Context(), plugins.Candidate{Module: tc.wasm})
 			wantCode(t, err, tc.code)
 			if !bytes.Equal(before, tc.wasm) {
 				t.Error("the module was changed")
@@ -103,7 +103,7 @@ func TestCodeThatTrapsInAdmissionIsQuoted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
-			_, err := admit(t.Context(), withManifest(string(talker(tc.text)), smallest))
+			_, err := admit(t.Context(), plugins.Candidate{Module: withManifest(string(talker(tc.text)), smallest)})
 			wantCode(t, err, abi.GuestTrap)
 			e, ok := errors.AsType[*carrel.Error](err)
 			if !ok || !strings.Contains(e.Msg, tc.quoted) || len(e.Msg) < tc.least || len(e.Msg) > tc.most || !utf8.ValidString(e.Msg) {
@@ -130,13 +130,13 @@ func TestTheReportNamesEachModelOnce(t *testing.T) {
 	method := func(name, model string) string {
 		return `{"name":"` + name + `","kind":"chat","model":"` + model + `"` + msgParams + `}`
 	}
-	a, err := admit(t.Context(), withManifest(wasmHeader, withPlugin(`"services":[`+
+	a, err := admit(t.Context(), plugins.Candidate{Module: withManifest(wasmHeader, withPlugin(`"services":[`+
 		`{"name":"A","methods":[`+method("x", "small")+","+method("y", "default")+`]},`+
-		`{"name":"B","methods":[`+method("x", "small")+","+method("y", "big")+`]}]`)))
+		`{"name":"B","methods":[`+method("x", "small")+","+method("y", "big")+`]}]`))})
 	if err != nil || !slices.Equal(a.Report.Models, []string{"small", "default", "big"}) {
 		t.Errorf("got %v, %v", a.Report.Models, err)
 	}
-	a, err = admit(t.Context(), withManifest(wasmHeader, smallest))
+	a, err = admit(t.Context(), plugins.Candidate{Module: withManifest(wasmHeader, smallest)})
 	if err != nil || a.Report.Models == nil || len(a.Report.Models) != 0 {
 		t.Errorf("a plugin without services calls %v, %v", a.Report.Models, err)
 	}
@@ -165,7 +165,7 @@ func TestEmbed(t *testing.T) {
 		t.Errorf("the manifest is read back as %q", got)
 	}
 	admit := plugins.NewAdmit(plugins.Known{}, limits, newBox(t))
-	if a, err := admit(t.Context(), out); err != nil || a.Manifest.Name != "a" {
+	if a, err := admit(t.Context(), plugins.Candidate{Module: out}); err != nil || a.Manifest.Name != "a" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 
@@ -177,7 +177,7 @@ func TestEmbed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := admit(t.Context(), coded); err != nil || a.Report.Path != "reset" {
+	if a, err := admit(t.Context(), plugins.Candidate{Module: coded}); err != nil || a.Report.Path != "reset" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 }

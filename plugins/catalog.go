@@ -79,6 +79,8 @@ type Upload struct {
 	Module   []byte
 	Activate bool // make it the active version
 	DryRun   bool // only say what would happen
+	// Stage is told each stage of the admission, see Candidate.
+	Stage func(sandbox.Stage)
 }
 
 // Uploaded is what became of an upload.
@@ -93,7 +95,7 @@ type Uploaded struct {
 // limit_exceeded if the manifest is too large once its defaults are written
 // out, and quota_exceeded.
 func (c *Catalog) Upload(ctx context.Context, u Upload) (Uploaded, error) {
-	a, err := c.cfg.Admit(ctx, u.Module)
+	a, err := c.cfg.Admit(ctx, Candidate{Tenant: u.Tenant, Module: u.Module, Stage: u.Stage})
 	if err != nil {
 		return Uploaded{}, err
 	}

@@ -175,7 +175,7 @@ func TestAdmissionEndsBetweenMethodsWithItsContext(t *testing.T) {
 	admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
 	for left := range 5 { // four methods, and once at the end
 		ctx := &countdown{Context: t.Context(), left: left}
-		_, err := admit(ctx, wasm)
+		_, err := admit(ctx, plugins.Candidate{Module: wasm})
 		if carrel.CodeOf(err) != abi.Canceled || !errors.Is(err, context.Canceled) {
 			t.Errorf("after %d methods got %v", left, err)
 		}
@@ -183,7 +183,7 @@ func TestAdmissionEndsBetweenMethodsWithItsContext(t *testing.T) {
 			t.Errorf("after %d methods the context was asked %d times", left, ctx.asked)
 		}
 	}
-	_, err := admit(&countdown{Context: t.Context(), left: 1000}, wasm)
+	_, err := admit(&countdown{Context: t.Context(), left: 1000}, plugins.Candidate{Module: wasm})
 	if code := carrel.CodeOf(err); code != abi.InvalidManifest {
 		t.Errorf("want invalid_manifest, got %v", err)
 	}

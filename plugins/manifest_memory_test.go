@@ -107,7 +107,7 @@ func TestTheReportSaysWhichWindowsTheHostLowers(t *testing.T) {
 			"the window of com.acme.MyChat.large is lowered: 1001 tokens are about 4004 bytes, and this host sends at most 4000 of a history (limit windowBytes)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := plugins.NewAdmit(plugins.Known{WindowBytes: tc.most}, module.DefaultLimits(), newBox(t))(t.Context(), wasm)
+			a, err := plugins.NewAdmit(plugins.Known{WindowBytes: tc.most}, module.DefaultLimits(), newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
 			if err != nil {
 				t.Fatal(err)
 			}

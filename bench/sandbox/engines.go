@@ -30,8 +30,8 @@ func openSandboxed(ctx context.Context, wasm []byte) (s sandboxed, err error) {
 	if s.sandbox, err = sandbox.New(ctx, sandbox.Config{}); err != nil {
 		return s, err
 	}
-	if s.report, err = s.sandbox.Admit(ctx, wasm); err == nil {
-		s.plugin, err = s.sandbox.Open(ctx, wasm, 0)
+	if s.report, err = s.sandbox.Admit(ctx, sandbox.Candidate{Module: wasm}); err == nil {
+		s.plugin, err = s.sandbox.Open(ctx, wasm, sandbox.Setup{})
 	}
 	if err != nil {
 		return s, errors.Join(err, s.sandbox.Close())

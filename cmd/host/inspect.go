@@ -41,7 +41,7 @@ func newInspectCommand(e env) *cobra.Command {
 					err = e
 				}
 			}()
-			a, err := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(c.Context(), wasm)
+			a, err := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(c.Context(), plugins.Candidate{Module: wasm})
 			if err != nil {
 				return withFaults(args[0], err)
 			}

@@ -3,43 +3,56 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
-// Report is what admission found out about a module.
-type Report struct {
-	Path       string        // how calls run: one of the constants below
-	Manifest   []byte        // the section's, else what carrel_describe wrote, else nil
-	Described  bool          // the manifest came from carrel_describe
-	Exports    []string      // functions that can be called: () -> i32, sorted, host names not among them
-	Imports    []string      // "module.name", in the module's order
-	CompileFor time.Duration // how long the engine compiled
-	Log        []LogLine     // what _initialize and carrel_describe logged, also if they failed
+// Candidate is a module that asks to be admitted.
+type Candidate struct {
+	Module []byte // must not change until Admit returns
+
+	// Share is whose it is, a tenant's for example: admissions of different
+	// shares take turns.
+	Share string
+
+	// Plan says what the plugin's calls will begin with, once the manifest is
+	// known. nil: calls begin with the zero Setup. Its error ends the
+	// admission and is returned as it is.
+	Plan func(Report) (Setup, error)
+
+	// Stage is told each stage when it begins, from the goroutine of Admit.
+	// It must not block. nil: nobody is told.
+	Stage func(Stage)
 }
 
-// The values of Report.Path.
+// Stage is a part of an admission.
+type Stage string
+
+// The stages in their order. What a module does not need is left out.
 const (
-	PathPrompt = "prompt" // there is no code: nothing of the module ever executes
-	PathReset  = "reset"  // an instance is restored after each call
-	PathImage  = "image"  // a new instance with the initialised state for each call
-	PathPlain  = "plain"  // a new instance for each call, which initialises itself
+	StageLint       Stage = "linting"      // the bytes are read and judged
+	StageQueue      Stage = "queued"       // for a place to compile
+	StageCompile    Stage = "compiling"    // machine code is made
+	StageInitialise Stage = "initialising" // the guest runs for the first time
+	StageWarm       Stage = "warming"      // the guest runs its warm-up
 )
 
-// Has reports whether the module exports a function that can be called.
-func (r Report) Has(export string) bool {
-	for _, e := range r.Exports {
-		if e == export {
-			return true
-		}
-	}
-	return false
+// Setup is what the calls of a plugin begin with, besides its code.
+type Setup struct {
+	MemoryMiB int     // of memory for each call; 0 = abi.DefaultMemoryMiB, at most abi.MaxMemoryMiB
+	Warmup    *Warmup // nil: none
 }
 
-// Admit decides on uploaded bytes, which must not change until it returns. A module with
+// Warmup is a call that is made once, so that every other begins in the state
+// that it left. Host calls answer ENOSYS in it, and its output is dropped.
+type Warmup struct {
+	Export string
+	Input  []byte
+}
+
+// Admit decides on an uploaded module. One with
 // code is compiled and initialised once, with abi.MaxMemoryMiB of memory; one
 // without the manifest section is asked with carrel_describe. What the guest
 // code does in admission depends on its bytes only: clock and randomness are
@@ -50,13 +63,18 @@ func (r Report) Has(export string) bool {
 // that fails, fuel_exhausted or limit_exceeded with the limit
 // sandbox.admitTimeout for guest code that does not end, draining after Close, or the context's. The Report
 // holds what was found out until then.
-func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err error) {
+func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report, err error) {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return Report{}, err
 	}
 	defer leave()
-	m, err := s.read(wasm)
+	stage := candidate.Stage
+	if stage == nil {
+		stage = func(Stage) {}
+	}
+	stage(StageLint)
+	m, err := s.read(candidate.Module)
 	if err != nil {
 		return Report{}, err
 	}
@@ -66,8 +84,11 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 		report.Manifest = append([]byte{}, section...)
 	}
 	if !m.HasCode() {
-		return report, nil
+		_, err = candidate.plan(report)
+		return report, err
 	}
+	stage(StageQueue)
+	stage(StageCompile)
 	c, rewritten, err := s.compile(ctx, s.admitting, m)
 	if err != nil {
 		return report, err
@@ -80,13 +101,25 @@ func (s *Sandbox) Admit(ctx context.Context, wasm []byte) (report Report, err er
 	if !declared && c.has[abi.DescribeExport] {
 		steps = append(steps, abi.DescribeExport)
 	}
+	stage(StageInitialise)
 	r := s.admission()
 	err = s.rehearse(ctx, c, rewritten, r, steps)
 	report.Log = r.log.finish()
 	if err == nil && len(steps) > 0 {
 		report.Manifest, report.Described = r.output, true
 	}
+	if err == nil {
+		_, err = candidate.plan(report)
+	}
 	return report, err
+}
+
+// plan asks what the plugin's calls begin with.
+func (c Candidate) plan(r Report) (Setup, error) {
+	if c.Plan == nil {
+		return Setup{}, nil
+	}
+	return c.Plan(r)
 }
 
 // keep takes over the reference to the code of the latest admission, and lets

@@ -21,7 +21,7 @@ func TestAdmissionReports(t *testing.T) {
 		m.Method("another").Const(0)
 		m.Method(abi.DescribeExport).Unreachable()
 		m.Custom(abi.ManifestSection, []byte(`{"abi":"carrel/v1"}`))
-		r, err := s.Admit(t.Context(), m.Bytes())
+		r, err := s.Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,13 +31,13 @@ func TestAdmissionReports(t *testing.T) {
 		}
 	})
 	t.Run("a prompt plugin", func(t *testing.T) {
-		r, err := s.Admit(t.Context(), module.Prompt([]byte("{}")))
+		r, err := s.Admit(t.Context(), sandbox.Candidate{Module: module.Prompt([]byte("{}"))})
 		if err != nil || r.Path != sandbox.PathPrompt || string(r.Manifest) != "{}" {
 			t.Errorf("got %+v, %v", r, err)
 		}
 	})
 	t.Run("a module without any manifest", func(t *testing.T) {
-		r, err := s.Admit(t.Context(), caller())
+		r, err := s.Admit(t.Context(), sandbox.Candidate{Module: caller()})
 		if err != nil || r.Manifest != nil || r.Described {
 			t.Errorf("got %+v, %v", r, err)
 		}
@@ -90,14 +90,14 @@ func describer() []byte {
 
 func TestAdmissionDependsOnTheBytesOnly(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{})
-	a, err := s.Admit(t.Context(), describer())
+	a, err := s.Admit(t.Context(), sandbox.Candidate{Module: describer()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !a.Described || len(a.Manifest) != 300 || len(a.Log) != 1 || a.Log[0].Text != "context" {
 		t.Errorf("got %+v", a)
 	}
-	b, err := newSandbox(t, sandbox.Config{}).Admit(t.Context(), describer())
+	b, err := newSandbox(t, sandbox.Config{}).Admit(t.Context(), sandbox.Candidate{Module: describer()})
 	if err != nil || !bytes.Equal(a.Manifest, b.Manifest) {
 		t.Errorf("admissions differ:\n%x\n%x %v", a.Manifest, b.Manifest, err)
 	}
@@ -159,7 +159,7 @@ func TestWhatIsNotAdmitted(t *testing.T) {
 	} {
 		t.Run(caseName, func(t *testing.T) {
 			s := newSandbox(t, sandbox.Config{})
-			r, err := s.Admit(t.Context(), tc.wasm)
+			r, err := s.Admit(t.Context(), sandbox.Candidate{Module: tc.wasm})
 			e := asError(t, err)
 			if e.Code != tc.code || !strings.Contains(e.Msg, tc.message) {
 				t.Errorf("got %v, want %v with …%s…", err, tc.code, tc.message)
@@ -184,7 +184,7 @@ func TestOpeningWithTooLittleMemory(t *testing.T) {
 	m.Memory(33) // 2 MiB and a page
 	m.Method("run").Const(0)
 	for mib, want := range map[int]abi.Code{-1: abi.LimitExceeded, 65: abi.LimitExceeded, 2: abi.LimitExceeded, 3: abi.OK, 0: abi.OK} {
-		p, err := s.Open(t.Context(), m.Bytes(), mib)
+		p, err := s.Open(t.Context(), m.Bytes(), sandbox.Setup{MemoryMiB: mib})
 		wantCode(t, err, want)
 		if err != nil && asError(t, err).Limit != "sandbox.memory" {
 			t.Errorf("%d MiB: got %v", mib, err)
@@ -195,7 +195,7 @@ func TestOpeningWithTooLittleMemory(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.Open(t.Context(), module.Prompt(nil), 0); err == nil {
+	if _, err := s.Open(t.Context(), module.Prompt(nil), sandbox.Setup{}); err == nil {
 		t.Error("a prompt plugin was opened")
 	}
 }
@@ -207,10 +207,10 @@ func TestEndedContexts(t *testing.T) {
 		t.Errorf("New: %v", err)
 	}
 	s := newSandbox(t, sandbox.Config{})
-	if _, err := s.Admit(ctx, caller()); !errors.Is(err, context.Canceled) {
+	if _, err := s.Admit(ctx, sandbox.Candidate{Module: caller()}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Admit: %v", err)
 	}
-	if _, err := s.Open(ctx, caller(), 0); !errors.Is(err, context.Canceled) {
+	if _, err := s.Open(ctx, caller(), sandbox.Setup{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v", err)
 	}
 	if _, err := open(t, s, caller()).Call(ctx, sandbox.Call{Export: "fine"}); !errors.Is(err, context.Canceled) {

@@ -63,7 +63,7 @@ func use(t *testing.T, cfg sandbox.Config, wasm ...[]byte) {
 		t.Fatal(err)
 	}
 	for _, w := range wasm {
-		p, err := s.Open(t.Context(), w, 0)
+		p, err := s.Open(t.Context(), w, sandbox.Setup{})
 		if err != nil {
 			t.Fatal(err)
 		}

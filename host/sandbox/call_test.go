@@ -263,7 +263,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 func TestEqualPluginsShareTheirCode(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{})
 	a, b := open(t, s, caller()), open(t, s, caller())
-	larger, err := s.Open(t.Context(), caller(), 64)
+	larger, err := s.Open(t.Context(), caller(), sandbox.Setup{MemoryMiB: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestConcurrentOpeningOfTheSame(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 5 {
-				p, err := s.Open(t.Context(), counter().Bytes(), 0)
+				p, err := s.Open(t.Context(), counter().Bytes(), sandbox.Setup{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -321,8 +321,8 @@ func TestAClosedSandbox(t *testing.T) {
 	}
 	_, err := p.Call(t.Context(), sandbox.Call{Export: "fine"})
 	wantCode(t, err, abi.Draining)
-	_, err = s.Open(t.Context(), caller(), 0)
+	_, err = s.Open(t.Context(), caller(), sandbox.Setup{})
 	wantCode(t, err, abi.Draining)
-	_, err = s.Admit(t.Context(), caller())
+	_, err = s.Admit(t.Context(), sandbox.Candidate{Module: caller()})
 	wantCode(t, err, abi.Draining)
 }

@@ -90,10 +90,10 @@ func TestAChildCompilesWhatThisProcessThenRuns(t *testing.T) {
 func TestTheEnginesErrorsPassThroughAChild(t *testing.T) {
 	m := wasmtest.New()
 	m.Method("run").Const64(0) // the method's result is an i32
-	_, want := newSandbox(t, sandbox.Config{}).Admit(t.Context(), m.Bytes())
+	_, want := newSandbox(t, sandbox.Config{}).Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()})
 	wantCode(t, want, abi.InvalidModule)
 	cfg := inChildren(t)
-	_, got := newSandbox(t, cfg).Admit(t.Context(), m.Bytes())
+	_, got := newSandbox(t, cfg).Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()})
 	if got == nil || got.Error() != want.Error() {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
@@ -119,13 +119,13 @@ func TestWhatExceedsTheLimitsOfAChildIsRefused(t *testing.T) {
 			tc.change(&cfg)
 			s := newSandbox(t, cfg)
 			start := time.Now()
-			_, err := s.Admit(t.Context(), slowModule(1000))
+			_, err := s.Admit(t.Context(), sandbox.Candidate{Module: slowModule(1000)})
 			t.Logf("it took %v: %v", time.Since(start), err)
 			wantCode(t, err, abi.LimitExceeded)
 			if e := asError(t, err); e.Limit != tc.limit || !strings.Contains(e.Msg, tc.limit) {
 				t.Errorf("it names %q: %s", e.Limit, e.Msg)
 			}
-			if _, err := s.Admit(t.Context(), counter().Bytes()); err != nil && tc.limit == "sandbox.compileTime" {
+			if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: counter().Bytes()}); err != nil && tc.limit == "sandbox.compileTime" {
 				t.Errorf("the next module: %v", err)
 			}
 			if left := leftovers(t, cfg.CacheDir); len(left) > 0 {
@@ -154,7 +154,7 @@ func TestTheEndOfAContextEndsTheChild(t *testing.T) {
 	ctx, end := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Admit(ctx, slowModule(1000))
+		_, err := s.Admit(ctx, sandbox.Candidate{Module: slowModule(1000)})
 		done <- err
 	}()
 	begun(t, cfg.CacheDir, done)
@@ -180,7 +180,7 @@ func TestClosingTheSandboxEndsItsChildren(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Admit(context.WithoutCancel(t.Context()), slowModule(1000))
+		_, err := s.Admit(context.WithoutCancel(t.Context()), sandbox.Candidate{Module: slowModule(1000)})
 		done <- err
 	}()
 	begun(t, cfg.CacheDir, done)
@@ -193,7 +193,7 @@ func TestClosingTheSandboxEndsItsChildren(t *testing.T) {
 func TestACompilerThatCrashesRefusesTheModule(t *testing.T) {
 	cfg := inChildren(t)
 	cfg.CompileCommand[1] = crashArg
-	_, err := newSandbox(t, cfg).Admit(t.Context(), counter().Bytes())
+	_, err := newSandbox(t, cfg).Admit(t.Context(), sandbox.Candidate{Module: counter().Bytes()})
 	wantCode(t, err, abi.InvalidModule)
 	if !strings.Contains(err.Error(), "the compiler has a fault") || strings.Contains(asError(t, err).Msg, "fault") {
 		t.Errorf("the operator is told %v, the author %q", err, asError(t, err).Msg)
@@ -203,7 +203,7 @@ func TestACompilerThatCrashesRefusesTheModule(t *testing.T) {
 func TestACompilerThatCannotStartIsNotTheModulesFault(t *testing.T) {
 	cfg := inChildren(t)
 	cfg.CompileCommand[0] = filepath.Join(t.TempDir(), "nothing")
-	_, err := newSandbox(t, cfg).Admit(t.Context(), counter().Bytes())
+	_, err := newSandbox(t, cfg).Admit(t.Context(), sandbox.Candidate{Module: counter().Bytes()})
 	wantCode(t, err, abi.Overloaded)
 }
 
@@ -222,7 +222,7 @@ func TestEqualModulesAreCompiledOnceAtATime(t *testing.T) {
 	made := make(chan int64, 8)
 	for range cap(made) {
 		all.Go(func() {
-			r, err := s.Admit(t.Context(), wasm)
+			r, err := s.Admit(t.Context(), sandbox.Candidate{Module: wasm})
 			if err != nil {
 				t.Error(err)
 			}

@@ -262,7 +262,7 @@ func goModule(t testing.TB) []byte {
 func TestAGoGuest(t *testing.T) {
 	wasm := goModule(t)
 	s := newSandbox(t, sandbox.Config{})
-	report, err := s.Admit(t.Context(), wasm)
+	report, err := s.Admit(t.Context(), sandbox.Candidate{Module: wasm})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func TestHostileInitializationEnds(t *testing.T) {
 				if !strings.Contains(err.Error(), where) {
 					t.Errorf("%v does not say that it was in %s", err, where)
 				}
-				_, err = s.Admit(t.Context(), m.Bytes())
+				_, err = s.Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()})
 				if tc.ends == abi.Timeout {
 					e := asError(t, err)
 					if e.Code != abi.LimitExceeded || e.Limit != "sandbox.admitTimeout" {
@@ -234,7 +234,7 @@ func TestMemoryStopsAtItsLimit(t *testing.T) {
 		Const(0).Raw(0x3f, 0).Store().Const(0).Const(4).Call(write)
 	s := newSandbox(t, sandbox.Config{})
 	for _, mib := range []int{1, 3, abi.MaxMemoryMiB} {
-		p, err := s.Open(t.Context(), m.Bytes(), mib)
+		p, err := s.Open(t.Context(), m.Bytes(), sandbox.Setup{MemoryMiB: mib})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,7 @@ func TestNothingOfAnUploadStays(t *testing.T) {
 				m.Type(params, nil)
 			}
 			m.Custom("n", []byte(strconv.Itoa(n)))
-			if _, err := s.Admit(t.Context(), m.Bytes()); err != nil {
+			if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()}); err != nil {
 				t.Fatal(err)
 			}
 			p := open(t, s, m.Bytes())

@@ -130,7 +130,7 @@ func (g *generator) statement(depth int) {
 func TestEveryGeneratedModuleIsAdmitted(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{})
 	for seed := range uint64(300) {
-		if _, err := s.Admit(t.Context(), generate(seed)); err != nil {
+		if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: generate(seed)}); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 	}
@@ -140,7 +140,7 @@ func FuzzGeneratedModules(f *testing.F) {
 	f.Add(uint64(0))
 	s := newSandbox(f, sandbox.Config{})
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		if _, err := s.Admit(t.Context(), generate(seed)); err != nil {
+		if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: generate(seed)}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -164,7 +164,7 @@ func FuzzCompile(f *testing.F) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start := time.Now()
-		p, err := s.Open(t.Context(), b, abi.MaxMemoryMiB)
+		p, err := s.Open(t.Context(), b, sandbox.Setup{MemoryMiB: abi.MaxMemoryMiB})
 		runtime.ReadMemStats(&after)
 		if n := after.TotalAlloc - before.TotalAlloc; n > 256<<20 {
 			t.Errorf("%d bytes were allocated for %d", n, len(b))

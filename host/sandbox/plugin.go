@@ -27,10 +27,10 @@ type Plugin struct {
 	err    error          // of the release; read after gone
 }
 
-// Open makes an admitted module ready for calls, each with at most memoryMiB
-// of memory (0 = abi.DefaultMemoryMiB, at most abi.MaxMemoryMiB). It runs the
+// Open makes an admitted module ready for calls that begin with the setup. It
+// runs the
 // module's initialisation, within Config.AdmitTimeout. Plugins of equal bytes
-// and memory share their compiled code and the image that it left, but no
+// and setup share their compiled code and the image that it left, but no
 // memory that can be written. The bytes must not change until Open returns.
 // The caller closes the plugin.
 //
@@ -40,13 +40,14 @@ type Plugin struct {
 // Sandbox.Close, overloaded if the system has no memory for the guest, or the
 // context's while it waits for its turn. A module whose initialisation fails
 // opens, and each call of it tells why.
-func (s *Sandbox) Open(ctx context.Context, wasm []byte, memoryMiB int) (*Plugin, error) {
+func (s *Sandbox) Open(ctx context.Context, wasm []byte, setup Setup) (*Plugin, error) {
 	const op = "sandbox.Open"
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+	memoryMiB := setup.MemoryMiB
 	if memoryMiB == 0 {
 		memoryMiB = abi.DefaultMemoryMiB
 	}

@@ -30,7 +30,7 @@ func newSandbox(t testing.TB, cfg sandbox.Config) *sandbox.Sandbox {
 
 func open(t testing.TB, s *sandbox.Sandbox, wasm []byte) *sandbox.Plugin {
 	t.Helper()
-	p, err := s.Open(t.Context(), wasm, 0)
+	p, err := s.Open(t.Context(), wasm, sandbox.Setup{})
 	if err != nil {
 		t.Fatal(err)
 	}

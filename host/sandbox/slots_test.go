@@ -251,7 +251,7 @@ func TestOpeningsDoNotWaitForAdmissions(t *testing.T) {
 	release := sandbox.OccupyAdmissions(s)
 	refused := make(chan error, 1)
 	go func() {
-		_, err := s.Admit(t.Context(), caller())
+		_, err := s.Admit(t.Context(), sandbox.Candidate{Module: caller()})
 		refused <- err
 	}()
 	p := open(t, s, spinner())
@@ -281,7 +281,7 @@ func TestCloseLeavesACompilationThatRuns(t *testing.T) {
 		f.Get(0).BrIf(0).End()
 	}
 	cfg := sandbox.Config{Module: module.DefaultLimits(), CloseTimeout: time.Millisecond}
-	if _, err := newSandbox(t, sandbox.Config{}).Admit(t.Context(), m.Bytes()); carrel.CodeOf(err) != abi.LimitExceeded {
+	if _, err := newSandbox(t, sandbox.Config{}).Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()}); carrel.CodeOf(err) != abi.LimitExceeded {
 		t.Fatalf("by default the module gets %v", err)
 	}
 	cfg.Module.Weight, cfg.Module.SumWeight = 1<<40, 1<<40
@@ -291,7 +291,7 @@ func TestCloseLeavesACompilationThatRuns(t *testing.T) {
 	}
 	admitted := make(chan error, 1)
 	go func() {
-		_, err := s.Admit(t.Context(), m.Bytes())
+		_, err := s.Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()})
 		admitted <- err
 	}()
 	until(t, func() bool { return sandbox.Admitting(s) == 1 })

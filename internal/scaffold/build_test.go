@@ -88,7 +88,7 @@ func guest(t *testing.T, wasm []byte, m abi.Manifest) func(export, input string,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closing(t, s.Close) })
-	report, err := s.Admit(t.Context(), wasm)
+	report, err := s.Admit(t.Context(), sandbox.Candidate{Module: wasm})
 	if err != nil {
 		t.Fatalf("%v\n%v", err, report.Log)
 	}
@@ -99,7 +99,7 @@ func guest(t *testing.T, wasm []byte, m abi.Manifest) func(export, input string,
 			}
 		}
 	}
-	p, err := s.Open(t.Context(), wasm, 0)
+	p, err := s.Open(t.Context(), wasm, sandbox.Setup{})
 	if err != nil {
 		t.Fatal(err)
 	}

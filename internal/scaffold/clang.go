@@ -85,6 +85,6 @@ func admit(ctx context.Context, wasm []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	_, err = plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(ctx, wasm)
+	_, err = plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(ctx, plugins.Candidate{Module: wasm})
 	return err
 }

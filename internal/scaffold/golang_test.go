@@ -83,7 +83,7 @@ func TestANewGoProjectPassesItsTestsAndRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closing(t, s.Close)
-		report, err := s.Admit(t.Context(), byHand)
+		report, err := s.Admit(t.Context(), sandbox.Candidate{Module: byHand})
 		if err != nil {
 			t.Fatal(err)
 		}

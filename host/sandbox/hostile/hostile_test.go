@@ -83,7 +83,7 @@ func TestModulesAreWhatTheySay(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			b := m.Bytes()
 			start := time.Now()
-			_, err := admit(t.Context(), b)
+			_, err := admit(t.Context(), plugins.Candidate{Module: b})
 			if d := time.Since(start); d > time.Second {
 				t.Logf("%d bytes took %v", len(b), d)
 			}
@@ -102,7 +102,7 @@ func TestModulesAreWhatTheySay(t *testing.T) {
 }
 
 func TestEveryCutIsThroughAnHonestModule(t *testing.T) {
-	if _, err := newSandbox(t).Admit(t.Context(), hostile.Honest()); err != nil {
+	if _, err := newSandbox(t).Admit(t.Context(), sandbox.Candidate{Module: hostile.Honest()}); err != nil {
 		t.Error(err)
 	}
 }
