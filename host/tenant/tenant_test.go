@@ -139,11 +139,18 @@ func TestAuthenticate(t *testing.T) {
 	cancel()
 	_, err = d.Authenticate(ended, secret)
 	wantCode(t, err, abi.Canceled)
+	_, unused, err := d.MintAsAdmin(t.Context(), tenant.Mint{Tenant: "acme", Role: carrel.RoleCaller})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = d.Authenticate(t.Context(), secret)
+	_, err = d.Authenticate(t.Context(), unused)
 	wantCode(t, err, abi.Internal) // a store that fails is no reason to doubt the key
+	if k, err := d.Authenticate(t.Context(), secret); err != nil || k != minted {
+		t.Errorf("a key that was used before: got %+v, %v, want it without a read", k, err)
+	}
 }
 
 func text(s string) *string { return &s }
