@@ -1,3 +1,5 @@
+//go:build !portable
+
 package sandbox
 
 import (
@@ -8,6 +10,9 @@ import (
 	"syscall"
 	"time"
 )
+
+// limitsChildren is whether limitProcess bounds anything.
+const limitsChildren = true
 
 // niceness is how much a compilation stands back behind guests that run.
 const niceness = 5

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || portable
 
 package sandbox
 
@@ -6,6 +6,9 @@ import (
 	"os"
 	"time"
 )
+
+// limitsChildren is whether limitProcess bounds anything.
+const limitsChildren = false
 
 // limitProcess has no way to bound a process on this system. The parent still
 // ends it after Config.CompileWall.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"testing"
 
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
@@ -68,8 +69,23 @@ func OccupyAdmissions(s *Sandbox) (release func()) {
 	}
 }
 
-// Use makes a sandbox keep images by a method.
-func Use(s *Sandbox, how image.Method) { s.memory = how }
+// LimitsChildren is whether this system bounds a process that compiles, beyond
+// the time that it may take.
+const LimitsChildren = limitsChildren
+
+// Use makes a sandbox keep the memory of guests by a method from now on: of
+// those that are opened, and of those that are initialised. Nothing may run.
+func Use(t testing.TB, s *Sandbox, how image.Method) {
+	t.Helper()
+	blank, err := image.New(nil, abi.MaxMemoryMiB<<20, how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.blank.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.memory, s.blank = how, blank
+}
 
 // OpenOn opens a module that runs on a path, with a program of its own.
 func OpenOn(t testing.TB, s *Sandbox, wasm []byte, memoryMiB int, path string) *Plugin {

@@ -130,7 +130,7 @@ func TestEachCallBeginsAsTheFirst(t *testing.T) {
 			for _, how := range all {
 				for _, path := range everyPath {
 					t.Run(path+" by "+how.String(), func(t *testing.T) {
-						sandbox.Use(s, how)
+						sandbox.Use(t, s, how)
 						p := sandbox.OpenOn(t, s, wasm, abi.DefaultMemoryMiB, path)
 						if got := sandbox.Path(p); got != path {
 							t.Fatalf("it runs on the path %s", got)
@@ -203,7 +203,7 @@ func TestPluginsOfTheSameBytesShareNoByte(t *testing.T) {
 			t.Run(caseName+" by "+how.String(), func(t *testing.T) {
 				const secret = 0xA5
 				s := newSandbox(t, sandbox.Config{Slots: 4})
-				sandbox.Use(s, how)
+				sandbox.Use(t, s, how)
 				wasm := scribbler(more)
 				writer, reader := open(t, s, wasm), open(t, s, wasm)
 				if n := sandbox.Programs(s); n != 1 {

@@ -1,3 +1,5 @@
+//go:build !portable
+
 package image_test
 
 import (
@@ -5,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +25,12 @@ func mapped(t *testing.T, test func(t *testing.T, how image.Method)) {
 		if how != image.Copy {
 			t.Run(how.String(), func(t *testing.T) { test(t, how) })
 		}
+	}
+}
+
+func TestEveryLinuxHasMadvise(t *testing.T) {
+	if all := methods(t); !slices.Contains(all, image.Madvise) {
+		t.Errorf("there are but %v", all)
 	}
 }
 

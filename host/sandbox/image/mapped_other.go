@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || portable
 
 package image
 
@@ -6,5 +6,5 @@ import "errors"
 
 // openMapped is for Linux.
 func openMapped([]byte, int, Method) (source, error) {
-	return nil, errors.New("needs Linux")
+	return nil, errors.New("needs Linux, and a build without the tag portable")
 }

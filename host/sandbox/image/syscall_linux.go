@@ -1,3 +1,5 @@
+//go:build !portable
+
 //nolint:gosec // All that is unsafe in this package stands in this file.
 package image
 
