@@ -32,6 +32,7 @@ var floor = map[string]int{
 	"host/sandbox/module":   2,
 	"host/sandbox/wasmtest": 2,
 	"host/strictjson":       2,
+	"internal/seccomp":      2,
 	"store":                 2,
 	"sdk/go/carreltest":     2,
 	"store/datadir":         2,
@@ -80,7 +81,7 @@ var only = map[string][]string{
 	"github.com/labstack/echo":          {"host/httpapi"},
 	"github.com/coder/websocket":        {"client", "host/httpapi"},
 	"github.com/tetratelabs/wazero":     {"host/sandbox"},
-	"golang.org/x/sys":                  {"host/sandbox/image"},
+	"golang.org/x/sys":                  {"host/sandbox/image", "internal/seccomp"},
 	"modernc.org/sqlite":                {"store/sqlite", "bench/memory"}, // the benchmark's peers
 	"github.com/pressly/goose":          {"store/sqlite"},
 	"database/sql":                      {"store/sqlite", "bench/memory"},

@@ -5,16 +5,15 @@ package image_test
 import (
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carrelhost/carrel/host/sandbox/image"
+	"github.com/carrelhost/carrel/internal/seccomp"
 )
 
 // childMark is the variable that tells a test that it runs in a process of
@@ -48,26 +47,12 @@ func apart(t *testing.T, change func(*exec.Cmd)) bool {
 // forbid has the kernel refuse system calls of this process, for good.
 func forbid(t *testing.T, calls ...uint32) {
 	t.Helper()
-	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
-		t.Skip("the filter is for other processors")
+	refused := make([]seccomp.Call, len(calls))
+	for i, c := range calls {
+		refused[i].Number = c
 	}
-	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the call's number
-	for _, c := range calls {
-		program = append(program,
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: c, Jf: 1},
-			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)})
-	}
-	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
-	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	runtime.LockOSThread() // the next two must be of one thread
-	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+	if err := seccomp.Refuse(refused...); err != nil {
 		t.Skip(err)
-	}
-	unsynced, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
-		uintptr(unsafe.Pointer(&filter)))
-	if errno != 0 || unsynced != 0 {
-		t.Skipf("no filter of system calls: %v, thread %d", errno, unsynced)
 	}
 }
 
