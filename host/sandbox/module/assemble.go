@@ -1,10 +1,6 @@
 package module
 
-import (
-	"fmt"
-
-	"github.com/carrelhost/carrel/abi"
-)
+import "github.com/carrelhost/carrel/abi"
 
 const globalPrefix = abi.ReservedExportPrefix + "g"
 
@@ -324,24 +320,4 @@ func (w *rewriter) dataSection() code {
 		c.bytes(s.bytes)
 	}
 	return c
-}
-
-// use notes what an instruction means for a reset.
-func (w *rewriter) use(i *instr) {
-	var name string
-	switch {
-	case i.op == opTableSet:
-		name = "table.set"
-	case i.op == opMisc && i.sub == miscTableInit:
-		name = "table.init"
-	case i.op == opMisc && i.sub == miscTableCopy:
-		name = "table.copy"
-	case i.op == opMisc && i.sub == miscElemDrop:
-		name = "elem.drop"
-	case i.op == opMisc && i.sub == miscDataDrop:
-		name = "data.drop"
-	default:
-		return
-	}
-	w.notResettable(fmt.Sprintf("byte %d: %s", i.start, name))
 }

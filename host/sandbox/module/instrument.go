@@ -18,6 +18,7 @@ func (w *rewriter) codeSection() (code, error) {
 			return malformed(start, r.where, "the body of function %d is not where it should be", function)
 		}
 		b.r = r.take(int(n), within(function))
+		w.function = uint32(function)
 		if err := in.function(w.types[w.functions[function]]); err != nil {
 			return err
 		}

@@ -64,9 +64,10 @@ type Rewritten struct {
 	MinPages, MaxPages uint32 // of the memory; 0 without one
 
 	// Resettable says that memory and Globals are all that an instance can
-	// change. If not, Why is the first reason.
+	// change. If not, Why tells what else it can, each once, in order of the
+	// first place: sentences without a full stop, printable, a few at most.
 	Resettable bool
-	Why        string
+	Why        []string
 
 	// Names are those of functions, by their index in Code, as far as the name
 	// section has them; printable, and cut to a bounded length.
@@ -114,6 +115,7 @@ func Rewrite(m *Module, o Options) (*Rewritten, error) {
 		return nil, err
 	}
 	w.names()
+	w.explain()
 	return w.out, nil
 }
 
@@ -138,6 +140,9 @@ type rewriter struct {
 	usesData  bool // some instruction needs passive segments or their number
 	hasStart  bool
 	start     uint32
+
+	function  uint32 // whose body is rewritten
+	obstacles []obstacle
 
 	fuel, depth   uint32 // indices of globals
 	yield, excess uint32 // indices of imports
@@ -179,12 +184,6 @@ func (w *rewriter) each(id byte, one func(r *reader) error) error {
 		}
 	}
 	return r.done()
-}
-
-func (w *rewriter) notResettable(why string) {
-	if w.out.Resettable {
-		w.out.Resettable, w.out.Why = false, why
-	}
 }
 
 func (w *rewriter) names() {

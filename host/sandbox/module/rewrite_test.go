@@ -241,7 +241,7 @@ func TestWhatRewriteReports(t *testing.T) {
 	m.Custom("x", []byte("y"))
 	b := m.Bytes()
 	w := mustRewrite(t, b, defaultOptions())
-	if !w.Start || w.MinPages != 3 || w.MaxPages != 1024 || !w.Resettable || w.Why != "" {
+	if !w.Start || w.MinPages != 3 || w.MaxPages != 1024 || !w.Resettable || len(w.Why) > 0 {
 		t.Errorf("got %+v", w)
 	}
 	if len(w.Data) != 2 || w.Data[0].Offset != 70000 || string(w.Data[0].Bytes) != "later" || w.Data[1].Offset != 1 || string(w.Data[1].Bytes) != "first" {
@@ -308,19 +308,28 @@ func TestOtherDataIsTheSameCode(t *testing.T) {
 }
 
 func TestWhatForbidsAReset(t *testing.T) {
-	for why, body := range map[string]string{
-		"":           "\x41\x00\x25\x00\x1a\x41\x00\x41\x00\x41\x00\xfc\x08\x00\x00",
-		"table.set":  "\x41\x00\xd0\x70\x26\x00",
-		"table.init": "\x41\x00\x41\x00\x41\x00\xfc\x0c\x00\x00",
-		"table.copy": "\x41\x00\x41\x00\x41\x00\xfc\x0e\x00\x00",
-		"elem.drop":  "\xfc\x0d\x00",
-		"data.drop":  "\xfc\x09\x00",
+	const zero, dataDrop = "\x41\x00", "\xfc\x09\x00"
+	for caseName, tc := range map[string]struct {
+		body string
+		why  []string
+	}{
+		"nothing, in what reads tables and copies segments": {body: zero + "\x25\x00\x1a" + zero + zero + zero + "\xfc\x08\x00\x00"},
+		"table.set":  {zero + "\xd0\x70\x26\x00", []string{"function 0 (grow_table) writes to a table (table.set, byte 47)"}},
+		"table.init": {zero + zero + zero + "\xfc\x0c\x00\x00", []string{"function 0 (grow_table) writes to a table (table.init, byte 49)"}},
+		"table.copy": {zero + zero + zero + "\xfc\x0e\x00\x00", []string{"function 0 (grow_table) writes to a table (table.copy, byte 49)"}},
+		"elem.drop":  {"\xfc\x0d\x00", []string{"function 0 (grow_table) drops a segment of elements (elem.drop, byte 43)"}},
+		"data.drop":  {dataDrop, []string{"function 0 (grow_table) drops a segment of data (data.drop, byte 43)"}},
+		"each instruction is told once, where it is first": {"\xfc\x0d\x00" + dataDrop + dataDrop + "\xfc\x0d\x00", []string{
+			"function 0 (grow_table) drops a segment of elements (elem.drop, byte 43)",
+			"function 0 (grow_table) drops a segment of data (data.drop, byte 46)",
+		}},
 	} {
-		t.Run("because of "+why, func(t *testing.T) {
+		t.Run(caseName, func(t *testing.T) {
 			b := wasm(section(1, vec(fn("", ""))), section(3, vec("\x00")), section(4, vec("\x70\x00\x08")), section(5, vec("\x00\x01")),
-				section(9, vec("\x01\x00\x00")), section(12, "\x01"), section(10, vec(name("\x00"+body+"\x0b"))), section(11, vec("\x01\x01a")))
+				section(9, vec("\x01\x00\x00")), section(12, "\x01"), section(10, vec(name("\x00"+tc.body+"\x0b"))), section(11, vec("\x01\x01a")),
+				section(0, name("name")+"\x01"+name("\x01\x00"+name("grow_table"))))
 			w := mustRewrite(t, b, defaultOptions())
-			if w.Resettable != (why == "") || !strings.HasSuffix(w.Why, why) {
+			if w.Resettable != (tc.why == nil) || !slices.Equal(w.Why, tc.why) {
 				t.Errorf("got %v, %q", w.Resettable, w.Why)
 			}
 			if _, err := newRunner(t, engines()["interpreter"]).rewritten(t, w); err != nil {
@@ -328,14 +337,35 @@ func TestWhatForbidsAReset(t *testing.T) {
 			}
 		})
 	}
-	for _, tc := range []struct{ global, why string }{
-		{"\x7b\x01\xfd\x0c0123456789abcdef\x0b", "the global 0 is mutable and of type v128"},
-		{"\x70\x01\xd0\x70\x0b", "the global 0 is mutable and of type funcref"},
-		{"\x7b\x00\xfd\x0c0123456789abcdef\x0b", ""},
+	const vector, ref = "\x7b\x01\xfd\x0c0123456789abcdef\x0b", "\x70\x01\xd0\x70\x0b"
+	for caseName, tc := range map[string]struct {
+		globals []string
+		why     []string
+	}{
+		"a mutable vector":      {[]string{vector}, []string{"global 0 is mutable and a v128, which cannot be set back (byte 11)"}},
+		"a mutable reference":   {[]string{ref}, []string{"global 0 is mutable and a funcref, which cannot be set back (byte 11)"}},
+		"the first of a type":   {[]string{ref, ref, vector, vector}, []string{"global 0 is mutable and a funcref, which cannot be set back (byte 11)", "global 2 is mutable and a v128, which cannot be set back (byte 21)"}},
+		"not a vector constant": {globals: []string{"\x7b\x00\xfd\x0c0123456789abcdef\x0b"}},
 	} {
-		w := mustRewrite(t, wasm(section(6, vec(tc.global))), defaultOptions())
-		if w.Resettable != (tc.why == "") || !strings.HasSuffix(w.Why, tc.why) {
-			t.Errorf("got %v, %q, want %q", w.Resettable, w.Why, tc.why)
-		}
+		t.Run(caseName, func(t *testing.T) {
+			w := mustRewrite(t, wasm(section(6, vec(tc.globals...))), defaultOptions())
+			if w.Resettable != (tc.why == nil) || !slices.Equal(w.Why, tc.why) {
+				t.Errorf("got %v, %q, want %q", w.Resettable, w.Why, tc.why)
+			}
+		})
+	}
+}
+
+// TestFunctionsAreNamedAsTheModuleCountsThem although the rewriter moves them,
+// and without a name by their index alone.
+func TestFunctionsAreNamedAsTheModuleCountsThem(t *testing.T) {
+	m := wasmtest.New()
+	m.Carrel("input_len")
+	m.Table(4)
+	m.Func(nil, nil)
+	m.Func(nil, nil).Const(0).Raw(0xd0, 0x70, 0x26, 0)
+	w := mustRewrite(t, m.Bytes(), defaultOptions())
+	if len(w.Why) != 1 || !strings.HasPrefix(w.Why[0], "function 2 writes to a table (table.set, byte ") {
+		t.Errorf("got %q", w.Why)
 	}
 }

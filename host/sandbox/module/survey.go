@@ -155,7 +155,7 @@ func (w *rewriter) readGlobal(r *reader) error {
 	if mutable == 1 {
 		w.out.Globals = append(w.out.Globals, g)
 		if !g.Restorable() {
-			w.notResettable(fmt.Sprintf("byte %d: the global %d is mutable and of type %s", start, len(w.globals)-1, valTypeName(t)))
+			w.unrestorable(uint32(len(w.globals)-1), t, start)
 		}
 	}
 	return constant(r)
