@@ -111,7 +111,9 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read module: %w", err)
 	}
-	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, setup(manifest)); err != nil {
+	begin := setup(manifest)
+	begin.Share = string(v.Tenant)
+	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, begin); err != nil {
 		return nil, stored(err)
 	}
 	return l, nil

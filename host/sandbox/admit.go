@@ -14,7 +14,8 @@ type Candidate struct {
 	Module []byte // must not change until Admit returns
 
 	// Share is whose it is, a tenant's for example: admissions of different
-	// shares take turns.
+	// shares take turns, for a place to compile and for a CPU slot. For that
+	// slot they take turns with the share's calls, too.
 	Share string
 
 	// Plan says what the plugin's calls will begin with, once the manifest is
@@ -33,7 +34,7 @@ type Stage string
 // The stages in their order. What a module does not need is left out.
 const (
 	StageLint       Stage = "linting"      // the bytes are read and judged
-	StageQueue      Stage = "queued"       // for a place to compile
+	StageQueue      Stage = "queued"       // for a place to compile: others' compilations run
 	StageCompile    Stage = "compiling"    // machine code is made
 	StageInitialise Stage = "initialising" // the guest runs for the first time
 	StageWarm       Stage = "warming"      // the guest runs its warm-up
@@ -43,6 +44,7 @@ const (
 type Setup struct {
 	MemoryMiB int     // of memory for each call; 0 = abi.DefaultMemoryMiB, at most abi.MaxMemoryMiB
 	Warmup    *Warmup // nil: none
+	Share     string  // whose turn Open takes, as Candidate.Share; calls do not depend on it
 }
 
 // Warmup is a call that is made once, so that every other begins in the state
@@ -87,9 +89,7 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 		_, err = candidate.plan(report)
 		return report, err
 	}
-	stage(StageQueue)
-	stage(StageCompile)
-	c, rewritten, err := s.compile(ctx, s.admitting, m)
+	c, rewritten, err := s.compile(ctx, queue{s.admitting, candidate.Share, stage}, m)
 	if err != nil {
 		return report, err
 	}
@@ -102,7 +102,7 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 		steps = append(steps, abi.DescribeExport)
 	}
 	stage(StageInitialise)
-	r := s.admission()
+	r := s.admission(candidate.Share)
 	err = s.rehearse(ctx, c, rewritten, r, steps)
 	report.Log = r.log.finish()
 	if err == nil && len(steps) > 0 {

@@ -69,15 +69,16 @@ func engineConfig(cache wazero.CompilationCache) wazero.RuntimeConfig {
 }
 
 // compile rewrites a module that passed Lint and returns its code with one
-// reference more, which the caller gives back with release. It waits for one
-// of places, and for whoever compiles the same already. Its error is that of
+// reference more, which the caller gives back with release. It waits in q for
+// a place, and for whoever compiles the same already. Its error is that of
 // newCode.
-func (s *Sandbox) compile(ctx context.Context, places chan struct{}, m *module.Module) (*code, *module.Rewritten, error) {
-	leave, err := enterPlace(ctx, places)
+func (s *Sandbox) compile(ctx context.Context, q queue, m *module.Module) (*code, *module.Rewritten, error) {
+	leave, err := q.enter(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { leave() }()
+	q.stage(StageCompile)
 	rewritten, err := module.Rewrite(m, rewriteOptions())
 	if err != nil {
 		return nil, nil, err
@@ -93,11 +94,12 @@ func (s *Sandbox) compile(ctx context.Context, places chan struct{}, m *module.M
 		}
 		leave() // other modules need the place
 		leave = func() {}
+		q.stage = func(Stage) {} // it is compiled meanwhile
 		select {
 		case <-others:
 		case <-ctx.Done():
 		}
-		if leave, err = enterPlace(ctx, places); err != nil {
+		if leave, err = q.enter(ctx); err != nil {
 			leave = func() {}
 			return nil, nil, err
 		}
@@ -108,17 +110,19 @@ func (s *Sandbox) compile(ctx context.Context, places chan struct{}, m *module.M
 	return c, rewritten, err
 }
 
-// enterPlace takes a place, once one is free, until leave.
-func enterPlace(ctx context.Context, places chan struct{}) (leave func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, ended(ctx, "compile", err)
+// queue is where a compilation waits for a place. Shares take turns.
+type queue struct {
+	places *slots
+	share  string
+	stage  func(Stage) // told StageQueue if there is no place at once, StageCompile when there is
+}
+
+// enter takes a place, once it is the share's turn, until leave.
+func (q queue) enter(ctx context.Context) (leave func(), err error) {
+	if err := q.places.acquireTold(ctx, q.share, func() { q.stage(StageQueue) }); err != nil {
+		return nil, ended(ctx, "wait for a compilation to end", err)
 	}
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
-	case <-ctx.Done():
-		return nil, ended(ctx, "wait for a compilation to end", ctx.Err())
-	}
+	return func() { q.places.release(q.share) }, nil
 }
 
 // claim returns the code of a digest with one reference more, or what is

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"testing"
 
 	"github.com/carrelhost/carrel/abi"
@@ -55,16 +56,27 @@ func OccupySlot(t testing.TB, s *Sandbox, share string) (release func()) {
 }
 
 // Admitting returns how many compilations of uploads run.
-func Admitting(s *Sandbox) int { return len(s.admitting) }
+func Admitting(s *Sandbox) int {
+	s.admitting.mu.Lock()
+	defer s.admitting.mu.Unlock()
+	return admissionsAtOnce - s.admitting.free
+}
+
+// Admissions and Openings are the places of compilations.
+func Admissions(s *Sandbox) Slots { return Slots{s.admitting} }
+func Openings(s *Sandbox) Slots   { return Slots{s.opening} }
 
 // OccupyAdmissions takes every place for the compilation of uploads.
 func OccupyAdmissions(s *Sandbox) (release func()) {
-	for range cap(s.admitting) {
-		s.admitting <- struct{}{}
+	share := func(i int) string { return fmt.Sprintf("occupied %d", i) }
+	for i := range admissionsAtOnce {
+		if err := s.admitting.acquire(context.Background(), share(i)); err != nil {
+			panic(err)
+		}
 	}
 	return func() {
-		for range cap(s.admitting) {
-			<-s.admitting
+		for i := range admissionsAtOnce {
+			s.admitting.release(share(i))
 		}
 	}
 }
@@ -92,7 +104,7 @@ func OpenOn(t testing.TB, s *Sandbox, wasm []byte, memoryMiB int, path string) *
 	t.Helper()
 	c, w := compiled(t, s, wasm)
 	key := programKey{sha256.Sum256([]byte(path + string(wasm))), memoryMiB}
-	p, err := s.newProgram(t.Context(), key, c, w, path)
+	p, err := s.newProgram(t.Context(), "", key, c, w, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +123,7 @@ func compiled(t testing.TB, s *Sandbox, wasm []byte) (*code, *module.Rewritten) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, w, err := s.compile(t.Context(), s.opening, m)
+	c, w, err := s.compile(t.Context(), queue{s.opening, "", func(Stage) {}}, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +179,7 @@ func Fresh(t testing.TB, s *Sandbox, wasm []byte, memoryMiB int) State {
 		t.Fatal(err)
 	}
 	defer in.close(context.Background())
-	if err := s.admission().within(t.Context(), c, w, in, nil, true); err != nil {
+	if err := s.admission("").within(t.Context(), c, w, in, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	return in.state()
@@ -182,7 +194,7 @@ func Next(t testing.TB, p *Plugin) State {
 	}
 	if p.program.values == nil {
 		defer in.close(context.Background())
-		if err := p.sandbox.admission().within(t.Context(), p.program.code, p.program.rewritten, in, nil, true); err != nil {
+		if err := p.sandbox.admission("").within(t.Context(), p.program.code, p.program.rewritten, in, nil, true); err != nil {
 			t.Fatal(err)
 		}
 		return in.state()

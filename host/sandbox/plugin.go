@@ -67,7 +67,7 @@ func (s *Sandbox) Open(ctx context.Context, wasm []byte, setup Setup) (*Plugin, 
 			"the module starts with %d pages of memory (%d MiB), this plugin has %d MiB (limit sandbox.memory): raise limits.memoryMiB in the manifest",
 			m.MemoryPages(), (need+1<<20-1)>>20, memoryMiB))
 	}
-	p, err := s.share(ctx, m, wasm, memoryMiB)
+	p, err := s.share(ctx, m, wasm, memoryMiB, setup.Share)
 	if err != nil {
 		return nil, err
 	}
@@ -88,16 +88,16 @@ func (s *Sandbox) read(wasm []byte) (*module.Module, error) {
 }
 
 // share returns the program of these bytes with one reference more.
-func (s *Sandbox) share(ctx context.Context, m *module.Module, wasm []byte, memoryMiB int) (*program, error) {
+func (s *Sandbox) share(ctx context.Context, m *module.Module, wasm []byte, memoryMiB int, whose string) (*program, error) {
 	key := programKey{sha256.Sum256(wasm), memoryMiB}
 	if p := s.existing(key, nil); p != nil {
 		return p, nil
 	}
-	c, rewritten, err := s.compile(ctx, s.opening, m)
+	c, rewritten, err := s.compile(ctx, queue{s.opening, whose, func(Stage) {}}, m)
 	if err != nil {
 		return nil, err
 	}
-	mine, err := s.newProgram(ctx, key, c, rewritten, howItRuns(c, rewritten))
+	mine, err := s.newProgram(ctx, whose, key, c, rewritten, howItRuns(c, rewritten))
 	if err != nil {
 		return nil, err
 	}

@@ -52,9 +52,9 @@ func howItRuns(c *code, w *module.Rewritten) string {
 
 // newProgram makes a program of a module's code, that runs on a path which
 // howItRuns allows or a slower one. It runs the module's
-// initialisation; if that fails, each call will, too, and tells why. The
+// initialisation in a CPU slot of the share; if that fails, each call will, too, and tells why. The
 // program takes over the reference to the code, also with an error.
-func (s *Sandbox) newProgram(ctx context.Context, key programKey, c *code, w *module.Rewritten, path string) (p *program, err error) {
+func (s *Sandbox) newProgram(ctx context.Context, share string, key programKey, c *code, w *module.Rewritten, path string) (p *program, err error) {
 	kept := *w
 	kept.Code, kept.Data = nil, nil
 	p = &program{key: key, code: c, rewritten: &kept, path: path, pages: w.MinPages}
@@ -65,7 +65,7 @@ func (s *Sandbox) newProgram(ctx context.Context, key programKey, c *code, w *mo
 		}
 	}()
 	if p.path != PathPlain {
-		r := s.admission()
+		r := s.admission(share)
 		err := s.execute(ctx, s.cfg.AdmitTimeout, nil, r, func(ctx context.Context) error {
 			return s.snapshot(ctx, r, p, w)
 		})

@@ -71,14 +71,11 @@ func (s *Sandbox) call(c Call, passed int64) *run {
 	return r
 }
 
-// admissionShare is that of all admissions together. A tenant's name begins
-// with no zero byte.
-const admissionShare = "\x00admission"
-
-func (s *Sandbox) admission() *run {
+// admission returns the run of what guests do before their first call.
+func (s *Sandbox) admission(share string) *run {
 	r := s.newRun()
 	r.admitting = true
-	r.share = admissionShare
+	r.share = share
 	r.outputBytes = abi.MaxManifestBytes
 	r.clock = newStubClock()
 	return r

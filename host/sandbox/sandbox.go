@@ -28,11 +28,11 @@ type Sandbox struct {
 	cache     wazero.CompilationCache // of what is compiled in memory
 	files     *codeCache              // nil without Config.CacheDir
 	memory    image.Method
-	memoryWhy string        // what is to be said of it
-	blank     *image.Image  // of what is initialised: all zero
-	slots     *slots        // guests on a CPU
-	admitting chan struct{} // compilations of what is uploaded
-	opening   chan struct{} // compilations of what was admitted before
+	memoryWhy string       // what is to be said of it
+	blank     *image.Image // of what is initialised: all zero
+	slots     *slots       // guests on a CPU
+	admitting *slots       // compilations of what is uploaded
+	opening   *slots       // compilations of what was admitted before
 
 	mu       sync.Mutex
 	closed   bool
@@ -47,7 +47,8 @@ type Sandbox struct {
 
 // How many compilations of each kind run at one time: one takes a core and
 // hundreds of megabytes. What was admitted before never waits for what is
-// uploaded now.
+// uploaded now. Of both, one share never has the last place: what others
+// upload or call begins at once, however much of one share's waits.
 const (
 	admissionsAtOnce = 2
 	openingsAtOnce   = 2
@@ -84,8 +85,8 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 		memoryWhy: why,
 		blank:     blank,
 		slots:     newSlots(cfg.Slots),
-		admitting: make(chan struct{}, admissionsAtOnce),
-		opening:   make(chan struct{}, openingsAtOnce),
+		admitting: newSlots(admissionsAtOnce),
+		opening:   newSlots(openingsAtOnce),
 		entered:   map[*entrance]struct{}{},
 		codes:     map[[sha256.Size]byte]*code{},
 		making:    map[[sha256.Size]byte]chan struct{}{},

@@ -45,6 +45,24 @@ func (s *slots) acquire(ctx context.Context, share string) error {
 	return s.await(ctx, share, w)
 }
 
+// acquireTold is acquire, and calls waits before it waits, if it has to.
+func (s *slots) acquireTold(ctx context.Context, share string, waits func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	w := s.enqueue(share)
+	s.hand()
+	s.mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	default:
+	}
+	waits()
+	return s.await(ctx, share, w)
+}
+
 // wanted reports whether anybody waits. It takes no lock.
 func (s *slots) wanted() bool { return s.waiters.Load() > 0 }
 
