@@ -1,7 +1,6 @@
 package carrel
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"unicode"
@@ -75,17 +74,3 @@ func (c Caller) MayPublish() bool { return c.Role == RoleOwner || c.Role == Role
 // tenant. A caller without this sees those that its own (key, subject)
 // touched; a publisher sees none.
 func (c Caller) SeesAllMemories() bool { return c.Role == RoleOwner || c.Role == RoleViewer }
-
-type callerKey struct{}
-
-// WithCaller returns a context that carries the caller. Only the edge that
-// authenticated it calls this.
-func WithCaller(ctx context.Context, c Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, c)
-}
-
-// CallerFrom returns the caller that the edge authenticated.
-func CallerFrom(ctx context.Context) (Caller, bool) {
-	c, ok := ctx.Value(callerKey{}).(Caller)
-	return c, ok
-}

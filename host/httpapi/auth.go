@@ -55,7 +55,7 @@ func (a *API) authenticated(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		c.SetRequest(r.WithContext(carrel.WithCaller(r.Context(), caller)))
+		exchangeOf(c).caller = &caller
 		return next(c)
 	}
 }
@@ -73,12 +73,6 @@ func (a *API) asAdmin(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return next(c)
 	}
-}
-
-// caller returns who the middleware found out calls.
-func caller(c echo.Context) carrel.Caller {
-	who, _ := carrel.CallerFrom(c.Request().Context())
-	return who
 }
 
 // publishing is middleware: it lets those pass who may change plugins.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -57,6 +58,33 @@ func (b *budget) acquire(ctx context.Context, t carrel.TenantID, size int64) err
 		return fmt.Errorf("wait for room: %w", err)
 	}
 	return nil
+}
+
+// acquireWithin is acquire for whoever waits so long at the most.
+func (b *budget) acquireWithin(ctx context.Context, most time.Duration, t carrel.TenantID, size int64) error {
+	if b.take(t, size) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	return b.acquire(ctx, t, size)
+}
+
+// take is acquire for whoever does not wait: it is false if others wait, or
+// if there is not enough room.
+func (b *budget) take(t carrel.TenantID, size int64) bool {
+	if size == 0 {
+		return true
+	}
+	p := b.enter(t, size)
+	if p.room.TryAcquire(size) {
+		if b.all.TryAcquire(size) {
+			return true
+		}
+		p.room.Release(size)
+	}
+	b.leave(t, size)
+	return false
 }
 
 // release gives back what a tenant took, at once or bit by bit.

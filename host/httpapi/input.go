@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,18 +30,20 @@ func (a *API) readBody(c echo.Context, most int64, limit string) ([]byte, error)
 			return nil, carrel.Fail(op, abi.UnsupportedMediaType, "send the body without a content encoding")
 		}
 	}
-	tooLarge := carrel.FailLimit(op, abi.TooLarge, limit, fmt.Sprintf(
-		"the body may have at most %d bytes; the host's operator can raise `limits.%s`", most, limit))
+	tooLarge := func() error {
+		return carrel.FailLimit(op, abi.TooLarge, limit, fmt.Sprintf(
+			"the body may have at most %d bytes; the host's operator can raise `limits.%s`", most, limit))
+	}
 	if r.ContentLength > most {
 		a.passOver(r)
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
 	if err := a.takeBody(c, r.ContentLength, most); err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, most))
+	body, err := readAll(http.MaxBytesReader(c.Response(), r.Body, most), r.ContentLength)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
 	if err != nil {
 		return nil, &carrel.Error{
@@ -51,13 +52,25 @@ func (a *API) readBody(c echo.Context, most int64, limit string) ([]byte, error)
 		}
 	}
 	// A read deadline that stays would end the request's context later.
-	return body, a.setReadDeadline(c, time.Time{})
+	return body, setReadDeadline(exchangeOf(c), time.Time{})
+}
+
+// readAll reads what has size bytes (-1: unknown) to its end. What is large
+// takes memory only as it comes. A body that ends early is an error.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	const first = 64 << 10
+	if size < 0 || size > first {
+		return io.ReadAll(r)
+	}
+	b := make([]byte, size)
+	_, err := io.ReadFull(r, b)
+	return b, err
 }
 
 // setReadDeadline bounds how long what the client still sends may take; the
 // zero time takes the bound away.
-func (a *API) setReadDeadline(c echo.Context, at time.Time) error {
-	err := http.NewResponseController(c.Response()).SetReadDeadline(at)
+func setReadDeadline(x *exchange, at time.Time) error {
+	err := x.control.SetReadDeadline(at)
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("set read deadline: %w", err)
 	}
@@ -70,24 +83,17 @@ func (a *API) takeBody(c echo.Context, size, most int64) error {
 	if size < 0 {
 		size = most
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), a.cfg.Limits.BodyTimeout)
-	defer cancel()
-	if err := a.bodies.acquire(ctx, caller(c).Tenant, size); err != nil {
+	if err := a.bodies.acquireWithin(c.Request().Context(), a.cfg.Limits.BodyTimeout, caller(c).Tenant, size); err != nil {
 		return carrel.FailLimit("httpapi.body", abi.Overloaded, "bodyBytes", fmt.Sprintf(
 			"bodies of %d bytes in all are being handled, or of %d of this tenant; the host's operator can raise `limits.bodyBytes`",
 			a.cfg.Limits.BodyBytes, a.bodies.most))
 	}
-	held, _ := c.Get(keyBody).(int64)
-	c.Set(keyBody, held+size)
+	exchangeOf(c).body += size
 	return nil
 }
 
 // release gives back what the request's body took of the budget.
-func (a *API) release(c echo.Context) {
-	if held, _ := c.Get(keyBody).(int64); held > 0 {
-		a.bodies.release(caller(c).Tenant, held)
-	}
-}
+func (a *API) release(x *exchange) { a.bodies.release(caller(x).Tenant, x.body) }
 
 // passOver reads and forgets a body that is refused for its size, as far as
 // that is bearable: many clients send all of it before they read the answer,
@@ -119,6 +125,9 @@ func (a *API) readInto(c echo.Context, dst any) error {
 
 func wantType(c echo.Context, want string) error {
 	got := strings.Join(c.Request().Header.Values(echo.HeaderContentType), ", ") // two of them are no media type
+	if got == want {
+		return nil
+	}
 	kind, params, err := mime.ParseMediaType(got)
 	if err != nil || kind != want {
 		return carrel.Fail("httpapi.contentType", abi.UnsupportedMediaType,
@@ -140,6 +149,9 @@ func curlHint(want string) string {
 // query returns a request's query parameters, each of which must be known and
 // given once.
 func query(c echo.Context, known ...string) (map[string]string, error) {
+	if c.Request().URL.RawQuery == "" {
+		return nil, nil //nolint:nilnil // a map without names
+	}
 	params, err := url.ParseQuery(c.Request().URL.RawQuery) // Echo drops what it cannot read
 	if err != nil {
 		return nil, &carrel.Error{Op: "httpapi.query", Code: abi.BadRequest, Msg: "the query of the address is malformed", Err: err}
@@ -197,7 +209,6 @@ const headerReplayed = "Idempotent-Replayed"
 // refuseHeaders is middleware: it refuses headers of features that this host
 // does not have.
 func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
-	known := []string{headerSubject, headerOnConflict, headerOnDisconnect, headerTimeout, headerSession}
 	return func(c echo.Context) error {
 		h := c.Request().Header
 		for name, values := range h {
@@ -205,7 +216,7 @@ func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 			if name == headerIdempotencyKey && (c.Request().Method != http.MethodPost || c.Path() != routeMethod) {
 				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is for calls of service methods; leave it out")
 			}
-			if ours && !slices.Contains(known, name) {
+			if ours && !isKnown(name) {
 				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is not supported by this host yet; leave it out")
 			}
 			if ours && len(values) > 1 {
@@ -216,6 +227,16 @@ func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 			return carrel.Fail("httpapi.headers", abi.BadRequest, "`Prefer: respond-async` is not supported by this host yet; leave it out")
 		}
 		return next(c)
+	}
+}
+
+// isKnown reports whether this host has a Carrel- header.
+func isKnown(name string) bool {
+	switch name {
+	case headerSubject, headerOnConflict, headerOnDisconnect, headerTimeout, headerSession:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -17,22 +17,6 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
-// Names under which a request's facts are kept in Echo's context.
-const (
-	keyRequestID = "request"
-	keyCode      = "code"
-	keyBody      = "body" // bytes that the body took of the budget
-)
-
-// requestID returns the request's id, which is also its scope's.
-func requestID(c echo.Context) string {
-	id, _ := c.Get(keyRequestID).(string)
-	return id
-}
-
-// note remembers the code of a failed request for the log.
-func note(c echo.Context, code string) { c.Set(keyCode, code) }
-
 var traceparent = regexp.MustCompile(`^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 // observe is the outermost middleware: it names the request, logs its end, and
@@ -41,63 +25,65 @@ var traceparent = regexp.MustCompile(`^00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2
 func (a *API) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := a.cfg.Now()
-		id := "req_" + a.cfg.NewID()
-		c.Set(keyRequestID, id)
-		h := c.Response().Header()
-		h.Set(echo.HeaderXRequestID, id)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cache-Control", "no-store")
-		a.boundWrites(c)
-		defer a.release(c)
-		err := a.boundReads(c)
+		x := newExchange(c, "req_"+a.cfg.NewID())
+		a.boundWrites(x)
+		defer a.release(x)
+		err := a.boundReads(x)
 		if err == nil {
-			err = a.guarded(next, c)
+			err = a.guarded(next, x)
 		}
 		if err != nil {
-			a.handleError(err, c)
+			a.handleError(err, x)
 		}
-		r := c.Request()
-		attrs := []slog.Attr{
-			slog.String("request", id), slog.String("method", r.Method), slog.String("route", c.Path()),
-			slog.Int("status", c.Response().Status), slog.Duration("took", a.cfg.Now().Sub(start)),
+		if a.cfg.Log.Enabled(c.Request().Context(), slog.LevelInfo) {
+			a.logEnd(x, a.cfg.Now().Sub(start))
 		}
-		if code, ok := c.Get(keyCode).(string); ok {
-			attrs = append(attrs, slog.String("code", code))
-		}
-		if who, ok := carrel.CallerFrom(r.Context()); ok {
-			attrs = append(attrs, slog.String("tenant", string(who.Tenant)), slog.String("key", string(who.Key)))
-		}
-		if m := traceparent.FindStringSubmatch(r.Header.Get("Traceparent")); m != nil {
-			attrs = append(attrs, slog.String("trace", m[1]))
-		}
-		a.cfg.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 		return nil
 	}
+}
+
+// logEnd logs a request that is over.
+func (a *API) logEnd(x *exchange, took time.Duration) {
+	r := x.Request()
+	attrs := []slog.Attr{
+		slog.String("request", x.id), slog.String("method", r.Method), slog.String("route", x.Path()),
+		slog.Int("status", x.Response().Status), slog.Duration("took", took),
+	}
+	if x.code != "" {
+		attrs = append(attrs, slog.String("code", x.code))
+	}
+	if who := x.caller; who != nil {
+		attrs = append(attrs, slog.String("tenant", string(who.Tenant)), slog.String("key", string(who.Key)))
+	}
+	if m := traceparent.FindStringSubmatch(r.Header.Get("Traceparent")); m != nil {
+		attrs = append(attrs, slog.String("trace", m[1]))
+	}
+	a.cfg.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
 // boundWrites starts the write deadline with the answer: a request may take
 // long before it. The connection may still have the last answer's. A handler
 // that streams sets deadlines of its own.
-func (a *API) boundWrites(c echo.Context) {
-	rc := http.NewResponseController(c.Response())
-	set := func(at time.Time) {
-		if err := rc.SetWriteDeadline(at); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			a.cfg.Log.Debug("write deadline not set", "request", requestID(c), "err", err)
-		}
+func (a *API) boundWrites(x *exchange) {
+	a.setWriteDeadline(x, time.Time{})
+	x.Response().Before(func() { a.setWriteDeadline(x, a.cfg.Now().Add(a.cfg.Limits.WriteTimeout)) })
+}
+
+func (a *API) setWriteDeadline(x *exchange, at time.Time) {
+	if err := x.control.SetWriteDeadline(at); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		a.cfg.Log.Debug("write deadline not set", "request", x.id, "err", err)
 	}
-	set(time.Time{})
-	c.Response().Before(func() { set(a.cfg.Now().Add(a.cfg.Limits.WriteTimeout)) })
 }
 
 // boundReads starts the read deadline with the request, if a body follows:
 // whether it is read or not, the server waits for it before it answers.
 // readBody takes the deadline away again.
-func (a *API) boundReads(c echo.Context) error {
+func (a *API) boundReads(x *exchange) error {
 	var at time.Time
-	if c.Request().ContentLength != 0 {
+	if x.Request().ContentLength != 0 {
 		at = a.cfg.Now().Add(a.cfg.Limits.BodyTimeout)
 	}
-	return a.setReadDeadline(c, at)
+	return setReadDeadline(x, at)
 }
 
 // guarded runs a handler and returns a panic of it as an internal error.
@@ -118,17 +104,18 @@ func (a *API) guarded(next echo.HandlerFunc, c echo.Context) (err error) {
 // a browser loaded from elsewhere reaches it under the page's own host name
 // (DNS rebinding), and is turned away with wrong_host.
 func (a *API) onlyOurHost(next echo.HandlerFunc) echo.HandlerFunc {
-	allowed := append([]string{"localhost", "127.0.0.1", "::1"}, a.cfg.AllowedHosts...)
 	return func(c echo.Context) error {
 		host := c.Request().Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
 			host = h
 		}
 		host = strings.ToLower(strings.Trim(host, "[]"))
-		if !slices.Contains(allowed, host) {
+		switch {
+		case host == "localhost", host == "127.0.0.1", host == "::1", slices.Contains(a.cfg.AllowedHosts, host):
+			return next(c)
+		default:
 			return carrel.Fail("httpapi.host", abi.WrongHost,
 				"this host listens on a loopback address and does not answer to that name; the operator can add it to `allowedHosts`")
 		}
-		return next(c)
 	}
 }

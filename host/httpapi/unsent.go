@@ -45,9 +45,7 @@ func (u *unsent) hold(ctx context.Context, size int64) error {
 		u.held = size
 		return nil
 	}
-	wait, cancel := context.WithTimeout(ctx, unsentWait)
-	defer cancel()
-	err := u.of.acquire(wait, u.tenant, size-u.held)
+	err := u.of.acquireWithin(ctx, unsentWait, u.tenant, size-u.held)
 	switch {
 	case err == nil:
 		u.held = size

@@ -16,8 +16,6 @@ import (
 	"github.com/carrelhost/carrel/abi"
 )
 
-const keyTicket = "ticket"
-
 // admitted is middleware of the WebSocket's address: it finds out who calls by
 // a ticket, or else as everywhere.
 func (a *API) admitted(next echo.HandlerFunc) echo.HandlerFunc {
@@ -42,8 +40,8 @@ func (a *API) admitted(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		c.Set(keyTicket, t)
-		c.SetRequest(r.WithContext(carrel.WithCaller(r.Context(), t.who)))
+		x := exchangeOf(c)
+		x.ticket, x.caller = &t, &t.who
 		return next(c)
 	}
 }
@@ -124,8 +122,8 @@ func (a *API) attachment(c echo.Context) (carrel.SessionID, error) {
 	if err != nil {
 		return "", err
 	}
-	t, byTicket := c.Get(keyTicket).(ticket)
-	if !byTicket {
+	t := exchangeOf(c).ticket
+	if t == nil {
 		return sessionHeader(c)
 	}
 	if t.origin != origin {
