@@ -50,6 +50,12 @@ type Plugins interface {
 	// picks the active one.
 	Version(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (Version, error)
 
+	// FindVersion returns the version with the digest, whichever plugin of the
+	// tenant has it, or not_found. It leaves out Manifest and Report, as
+	// ListVersions does. Its cost grows with the tenant's plugins, not with
+	// their versions.
+	FindVersion(ctx context.Context, t carrel.TenantID, d carrel.Digest) (Version, error)
+
 	// ListVersions returns up to limit versions with numbers below before (0 =
 	// no bound), newest first. It leaves out Manifest and Report, which are
 	// large; Version has them. A plugin that does not exist is not_found.

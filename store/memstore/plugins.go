@@ -116,6 +116,24 @@ func (s *Store) Version(ctx context.Context, t carrel.TenantID, name carrel.Plug
 	return v.view(), nil
 }
 
+// FindVersion implements store.Plugins.
+func (s *Store) FindVersion(ctx context.Context, t carrel.TenantID, d carrel.Digest) (store.Version, error) {
+	if err := s.begin(ctx); err != nil {
+		return store.Version{}, err
+	}
+	defer s.mu.Unlock()
+	if tn := s.tenants[t]; tn != nil {
+		for _, p := range tn.plugins {
+			if v := p.byDigest(d); v != nil {
+				found := v.Version
+				found.Manifest, found.Report = nil, nil
+				return found, nil
+			}
+		}
+	}
+	return store.Version{}, carrel.FailNotFound("memstore.FindVersion")
+}
+
 // ListVersions implements store.Plugins.
 func (s *Store) ListVersions(ctx context.Context, t carrel.TenantID, name carrel.PluginName, before, limit int) ([]store.Version, error) {
 	if err := s.begin(ctx); err != nil {

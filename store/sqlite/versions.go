@@ -45,6 +45,20 @@ func (s *Store) Version(ctx context.Context, t carrel.TenantID, p carrel.PluginN
 	})
 }
 
+// findVersion seeks the digest in each plugin, which needs no index of its own.
+const findVersion = `SELECT v.tenant, v.plugin, v.digest, v.n, NULL AS manifest, NULL AS report, v.bytes, v.created_at
+	FROM plugins AS p CROSS JOIN versions AS v ON v.tenant = p.tenant AND v.plugin = p.name AND v.digest = ?2
+	WHERE p.tenant = ?1 LIMIT 1`
+
+// FindVersion implements store.Plugins.
+func (s *Store) FindVersion(ctx context.Context, t carrel.TenantID, d carrel.Digest) (store.Version, error) {
+	const op = "sqlite.FindVersion"
+	return read(ctx, s, op, func(ctx context.Context, q *session) (store.Version, error) {
+		v, err := first(ctx, q, scanVersion, findVersion, t, d[:])
+		return v, missing(op, err)
+	})
+}
+
 // ListVersions implements store.Plugins.
 func (s *Store) ListVersions(ctx context.Context, t carrel.TenantID, p carrel.PluginName, before, limit int) ([]store.Version, error) {
 	const op = "sqlite.ListVersions"

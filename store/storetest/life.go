@@ -42,6 +42,7 @@ func everyMethod(ctx context.Context, s store.Store, generation int64) map[strin
 	_, errs["KeyByHash"] = s.KeyByHash(ctx, apiKey(acme, "k", "").Hash)
 	_, _, errs["PutVersion"] = s.PutVersion(ctx, versionOf(acme, chat, "new"), []byte("new"), roomy)
 	_, errs["Version"] = s.Version(ctx, acme, chat, carrel.VersionRef{})
+	_, errs["FindVersion"] = s.FindVersion(ctx, acme, d)
 	_, errs["ListVersions"] = s.ListVersions(ctx, acme, chat, 0, 10)
 	_, errs["Module"] = s.Module(ctx, acme, chat, d)
 	_, errs["Plugin"] = s.Plugin(ctx, acme, chat)

@@ -14,6 +14,7 @@ import (
 var pluginCases = []testCase{
 	{"a version comes back whole, by digest and by number", versionFound},
 	{"the same module is stored once", versionOnce},
+	{"a version is found by its digest alone, in its tenant and nowhere else", versionByDigest},
 	{"a version's number is never used again", versionNumbers},
 	{"a version of a missing tenant is not found", versionOfMissingTenant},
 	{"past a limit nothing is stored and the limit is named", pluginLimits},
@@ -60,6 +61,24 @@ func versionOnce(t *testing.T, s store.Store) {
 		t.Error("created is true")
 	}
 	wantSame(t, "version", got, first)
+}
+
+func versionByDigest(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	createTenants(t, s, acme, globex)
+	put(t, s, acme, "a", "one")
+	put(t, s, acme, "z", "two")
+	put(t, s, globex, chat, "theirs")
+	want := put(t, s, acme, chat, "wanted")
+	want.Manifest, want.Report = nil, nil
+	wantSame(t, "version", must(s.FindVersion(ctx, acme, want.Digest))(t), want)
+	for tenant, module := range map[carrel.TenantID]string{acme: "theirs", globex: "wanted", "nobody": "one"} {
+		_, err := s.FindVersion(ctx, tenant, carrel.DigestOf([]byte(module)))
+		wantCode(t, err, abi.NotFound)
+	}
+	noError(t, s.DeleteVersion(ctx, acme, chat, want.Digest))
+	_, err := s.FindVersion(ctx, acme, want.Digest)
+	wantCode(t, err, abi.NotFound)
 }
 
 func versionNumbers(t *testing.T, s store.Store) {
