@@ -29,6 +29,7 @@ var floor = map[string]int{
 	"host/model":            2,
 	"host/prompt":           2,
 	"host/sandbox/image":    2,
+	"host/sandbox/marker":   2,
 	"host/sandbox/module":   2,
 	"host/sandbox/wasmtest": 2,
 	"host/strictjson":       2,
@@ -81,7 +82,7 @@ var only = map[string][]string{
 	"github.com/labstack/echo":          {"host/httpapi"},
 	"github.com/coder/websocket":        {"client", "host/httpapi"},
 	"github.com/tetratelabs/wazero":     {"host/sandbox"},
-	"golang.org/x/sys":                  {"host/sandbox/image", "internal/seccomp"},
+	"golang.org/x/sys":                  {"host/sandbox/image", "host/sandbox/marker", "internal/seccomp"},
 	"modernc.org/sqlite":                {"store/sqlite", "bench/memory"}, // the benchmark's peers
 	"github.com/pressly/goose":          {"store/sqlite"},
 	"database/sql":                      {"store/sqlite", "bench/memory"},
