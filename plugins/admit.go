@@ -51,7 +51,7 @@ func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
 		a := admitter{known: known, module: m, bytes: len(c.Module)}
 		if !m.HasCode() {
 			raw, ok := m.Custom(abi.ManifestSection)
-			_, err := a.plan(ctx, sandbox.Report{Path: sandbox.PathPrompt, Manifest: raw}, ok)
+			_, err := a.plan(ctx, sandbox.PromptReport(raw), ok)
 			return a.found, err
 		}
 		report, err := box.Admit(ctx, sandbox.Candidate{
@@ -92,7 +92,8 @@ func (a *admitter) plan(ctx context.Context, code sandbox.Report, has bool) (san
 		return sandbox.Setup{}, err
 	}
 	a.found = Admission{Manifest: manifest, Report: Report{
-		Path: code.Path, ModuleBytes: a.bytes, ManifestBytes: len(code.Manifest),
+		Class: ClassOf(manifest, code), Path: code.Path, Why: code.Why,
+		ModuleBytes: a.bytes, ManifestBytes: len(code.Manifest), CustomBytes: a.module.CustomBytes(),
 		Models: models(manifest), Notes: loweredWindows(manifest, a.known.WindowBytes),
 	}}
 	return setup(manifest), nil

@@ -68,9 +68,8 @@ func TestAdmit(t *testing.T) {
 				}
 				return
 			}
-			a.Report.CompileMicros = 0 // whatever it took
-			want := plugins.Report{Path: tc.message, ModuleBytes: len(tc.wasm), ManifestBytes: len(good), Models: []string{"default"}}
-			if got, _ := json.Marshal(a.Report); a.Manifest.Name != "a" || string(got) != mustJSON(t, want) {
+			r := a.Report
+			if a.Manifest.Name != "a" || r.Path != tc.message || r.ModuleBytes != len(tc.wasm) || r.ManifestBytes != len(good) || !slices.Equal(r.Models, []string{"default"}) {
 				t.Errorf("got %+v", a)
 			}
 		})

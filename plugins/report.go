@@ -3,22 +3,57 @@ package plugins
 import "github.com/carrelhost/carrel/host/sandbox"
 
 // Report tells a plugin's author what admission found. It is stored with the
-// version.
+// version, and what older hosts stored lacks members. All but Measured is the
+// same wherever a host of one version admits the same bytes.
 type Report struct {
-	Path          string   `json:"path"` // how it runs: "prompt", or one of sandbox.Report.Path
-	ModuleBytes   int      `json:"moduleBytes"`
-	ManifestBytes int      `json:"manifestBytes"`
-	Models        []string `json:"models"` // aliases that its chat methods call
-	Imports       []string `json:"imports,omitempty"`
-	Exports       []string `json:"exports,omitempty"`
-	CompileMicros int64    `json:"compileMicros,omitempty"`
+	Class Class    `json:"class,omitempty"`
+	Path  string   `json:"path"`          // how it runs: one of sandbox.Report.Path
+	Why   []string `json:"why,omitempty"` // why on that path: sentences without a full stop
+
+	ModuleBytes   int    `json:"moduleBytes"`
+	ManifestBytes int    `json:"manifestBytes"`
+	CustomBytes   int    `json:"customBytes,omitempty"` // of all custom sections, which are not compiled
+	CodeBytes     int    `json:"codeBytes,omitempty"`   // of the code with the host's checks, which is
+	DataBytes     int    `json:"dataBytes,omitempty"`   // that memory begins with
+	Image         *Image `json:"image,omitempty"`       // nil: calls begin with no image of an initialised memory
+	Fuel          int64  `json:"fuel,omitempty"`        // that initialisation used
+
+	Models  []string `json:"models"` // aliases that its chat methods call
+	Imports []string `json:"imports,omitempty"`
+	Exports []string `json:"exports,omitempty"`
+
+	Measured *Measured `json:"measured,omitempty"` // nil: there is no code
+
 	// Notes are sentences on what this host does otherwise than the manifest
 	// says.
 	Notes []string `json:"notes,omitempty"`
 }
 
+// Image is the memory that each call begins with.
+type Image struct {
+	Pages  int `json:"pages"`  // of 64 KiB: its size
+	Filled int `json:"filled"` // of these, with a byte that is not zero
+	Bytes  int `json:"bytes"`  // of its blocks of 4 KiB with a byte that is not zero
+}
+
+// Measured is what depends on the host that admitted the version: its
+// processor, its load, its system.
+type Measured struct {
+	CompileMicros    int64  `json:"compileMicros"`
+	InitialiseMicros int64  `json:"initialiseMicros"`
+	MachineBytes     int64  `json:"machineBytes,omitempty"` // of machine code on disk; 0: the host keeps none there
+	Restore          string `json:"restore,omitempty"`      // how memory is set back after a call; "": it never is
+}
+
 // code adds what the sandbox found out about the code.
 func (r *Report) code(found sandbox.Report) {
-	r.Path, r.Imports, r.Exports = found.Path, found.Imports, found.Exports
-	r.CompileMicros = found.CompileFor.Microseconds()
+	r.Path, r.Why, r.Imports, r.Exports = found.Path, found.Why, found.Imports, found.Exports
+	r.CodeBytes, r.DataBytes, r.Fuel = found.CodeBytes, found.DataBytes, found.Fuel
+	if found.Image.Pages > 0 {
+		r.Image = &Image{Pages: found.Image.Pages, Filled: found.Image.Filled, Bytes: found.Image.Bytes}
+	}
+	r.Measured = &Measured{
+		CompileMicros: found.CompileFor.Microseconds(), InitialiseMicros: found.InitialiseFor.Microseconds(),
+		MachineBytes: found.MachineBytes, Restore: found.Restore,
+	}
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -80,12 +81,12 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 	if err != nil {
 		return Report{}, err
 	}
-	report.Path = PathPrompt
 	section, declared := m.Custom(abi.ManifestSection)
 	if declared {
 		report.Manifest = append([]byte{}, section...)
 	}
 	if !m.HasCode() {
+		report = PromptReport(report.Manifest)
 		_, err = candidate.plan(report)
 		return report, err
 	}
@@ -94,8 +95,7 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 		return report, err
 	}
 	defer func() { err = also(err, s.keep(ctx, c)) }()
-	report.Path = howItRuns(c, rewritten)
-	report.CompileFor, report.Exports, report.Imports = c.compileFor, c.list, c.imports
+	report.compiled(c, rewritten)
 
 	var steps []string
 	if !declared && c.has[abi.DescribeExport] {
@@ -103,7 +103,7 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 	}
 	stage(StageInitialise)
 	r := s.admission(candidate.Share)
-	err = s.rehearse(ctx, c, rewritten, r, steps)
+	err = s.rehearse(ctx, c, rewritten, r, steps, &report)
 	report.Log = r.log.finish()
 	if err == nil && len(steps) > 0 {
 		report.Manifest, report.Described = r.output, true
@@ -140,15 +140,22 @@ func (s *Sandbox) keep(ctx context.Context, c *code) error {
 	return s.release(ctx, before)
 }
 
-// rehearse runs guest code at admission, under its own deadline.
-func (s *Sandbox) rehearse(ctx context.Context, c *code, w *module.Rewritten, r *run, steps []string) error {
+// rehearse runs guest code at admission, under its own deadline, and reports
+// on its initialisation.
+func (s *Sandbox) rehearse(ctx context.Context, c *code, w *module.Rewritten, r *run, steps []string, report *Report) error {
 	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, r, func(ctx context.Context) error {
 		in, err := s.loaded(ctx, c, w, abi.MaxMemoryMiB<<20)
 		if err != nil {
 			return r.failedToStart(ctx, err)
 		}
 		defer in.close(ctx)
-		return r.within(ctx, c, w, in, steps, true)
+		start := time.Now()
+		if err := r.within(ctx, c, w, in, nil, true); err != nil {
+			return err
+		}
+		report.Fuel, report.InitialiseFor = r.fuel, time.Since(start)
+		s.measured(in, report)
+		return r.within(ctx, c, w, in, steps, false)
 	})
 	if carrel.CodeOf(err) == abi.Timeout && ctx.Err() == nil {
 		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "sandbox.admitTimeout", fmt.Sprintf(

@@ -27,16 +27,17 @@ import (
 // type it has seen for as long as it lives, so one that all uploads shared
 // would grow with each of them.
 type code struct {
-	digest     [sha256.Size]byte
-	cache      wazero.CompilationCache // nil: the sandbox's
-	runtime    wazero.Runtime
-	compiled   wazero.CompiledModule
-	compileFor time.Duration
-	exports    map[string]bool // what Plugin.Call may name
-	list       []string        // exports, sorted
-	imports    []string
-	has        map[string]bool // the exports that the host calls by itself
-	refs       int             // guarded by Sandbox.mu
+	digest       [sha256.Size]byte
+	cache        wazero.CompilationCache // nil: the sandbox's
+	runtime      wazero.Runtime
+	compiled     wazero.CompiledModule
+	compileFor   time.Duration
+	machineBytes int64           // on disk; 0 if it is not there
+	exports      map[string]bool // what Plugin.Call may name
+	list         []string        // exports, sorted
+	imports      []string
+	has          map[string]bool // the exports that the host calls by itself
+	refs         int             // guarded by Sandbox.mu
 }
 
 const (
@@ -205,6 +206,9 @@ func (s *Sandbox) cachedCode(ctx context.Context, digest [sha256.Size]byte, wasm
 		}
 		c, err := s.load(ctx, dir, wasm)
 		if !errors.Is(err, errNotLoaded) && !errors.Is(err, errNotKept) {
+			if files, unread := readSums(dir); err == nil && unread == nil {
+				c.machineBytes = files.bytes()
+			}
 			s.files.give(name)
 			return c, err
 		}

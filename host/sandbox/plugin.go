@@ -97,7 +97,8 @@ func (s *Sandbox) share(ctx context.Context, m *module.Module, wasm []byte, memo
 	if err != nil {
 		return nil, err
 	}
-	mine, err := s.newProgram(ctx, whose, key, c, rewritten, howItRuns(c, rewritten))
+	path, _ := howItRuns(c, rewritten)
+	mine, err := s.newProgram(ctx, whose, key, c, rewritten, path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -32,22 +33,28 @@ type program struct {
 	refs      int          // plugins that use it; guarded by Sandbox.mu
 }
 
-// howItRuns returns the fastest way that gives each call fresh state.
-func howItRuns(c *code, w *module.Rewritten) string {
+// howItRuns returns the fastest way that gives each call fresh state, and why
+// it is no faster one.
+func howItRuns(c *code, w *module.Rewritten) (path string, why []string) {
 	if w.Resettable {
-		return PathReset
+		return PathReset, []string{"memory and globals are all that a call can change, and both can be set back"}
 	}
 	for _, g := range w.Globals {
 		if !g.Restorable() {
-			return PathPlain
+			return PathPlain, w.Why
 		}
 	}
 	// Tables and passive segments cannot be seen from here. If code of the
 	// guest runs before the image is taken, it may have changed them.
-	if w.Start || c.has[abi.InitializeExport] {
-		return PathPlain
+	const before = " runs before calls do, and may do so too: an image of the memory would not show it"
+	switch {
+	case w.Start:
+		return PathPlain, append(slices.Clone(w.Why), "the start function"+before)
+	case c.has[abi.InitializeExport]:
+		return PathPlain, append(slices.Clone(w.Why), abi.InitializeExport+before)
+	default:
+		return PathImage, w.Why
 	}
-	return PathImage
 }
 
 // newProgram makes a program of a module's code, that runs on a path which

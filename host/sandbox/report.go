@@ -1,16 +1,82 @@
 package sandbox
 
-import "time"
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/carrelhost/carrel/host/sandbox/module"
+)
 
 // Report is what admission found out about a module.
 type Report struct {
-	Path       string        // how calls run: one of the constants below
-	Manifest   []byte        // the section's, else what carrel_describe wrote, else nil
-	Described  bool          // the manifest came from carrel_describe
-	Exports    []string      // functions that can be called: () -> i32, sorted, host names not among them
-	Imports    []string      // "module.name", in the module's order
-	CompileFor time.Duration // how long the engine compiled
-	Log        []LogLine     // what _initialize and carrel_describe logged, also if they failed
+	Path      string    // how calls run: one of the constants below
+	Why       []string  // why so: sentences without a full stop, printable
+	Manifest  []byte    // the section's, else what carrel_describe wrote, else nil
+	Described bool      // the manifest came from carrel_describe
+	Exports   []string  // functions that can be called: () -> i32, sorted, host names not among them
+	Imports   []string  // "module.name", in the module's order
+	Log       []LogLine // what _initialize and carrel_describe logged, also if they failed
+
+	CodeBytes int   // of the code with its checks, as it is compiled
+	DataBytes int   // that are written into memory before any code runs
+	Image     Image // what is kept of the memory for calls to begin with; zero on PathPlain, or without a memory
+	Fuel      int64 // that the start function and _initialize used
+
+	// What this host measured; the same bytes may come to something else.
+	CompileFor    time.Duration // until there was machine code; short if it was in the cache
+	InitialiseFor time.Duration // that the start function and _initialize took
+	MachineBytes  int64         // of machine code on disk; 0 without Config.CacheDir
+	Restore       string        // how memory is set back after a call; "" if it never is
+}
+
+// Image is a memory, measured.
+type Image struct {
+	Pages  int // of 64 KiB: its size
+	Filled int // of these, with a byte that is not zero
+	Bytes  int // of its blocks of 4 KiB with a byte that is not zero: what it takes at least
+}
+
+// compiled fills in what is known before any code runs.
+func (r *Report) compiled(c *code, w *module.Rewritten) {
+	r.Path, r.Why = howItRuns(c, w)
+	r.Exports, r.Imports = c.list, c.imports
+	r.CodeBytes = len(w.Code)
+	for _, d := range w.Data {
+		r.DataBytes += len(d.Bytes)
+	}
+	r.CompileFor, r.MachineBytes = c.compileFor, c.machineBytes
+}
+
+// measured reports on the memory of an instance that is as calls begin with it.
+func (s *Sandbox) measured(in *instance, r *Report) {
+	if in.slot == nil || r.Path == PathPlain {
+		return
+	}
+	r.Image = measure(in.slot.Bytes(int(in.module.Memory().Size())))
+	if r.Path == PathReset {
+		r.Restore = s.memory.String()
+	}
+}
+
+const measuredBytes = 4 << 10
+
+// measure returns what a memory holds; its size is whole pages.
+func measure(memory []byte) Image {
+	var zero [measuredBytes]byte
+	im := Image{Pages: len(memory) / PageBytes}
+	for page := range slices.Chunk(memory, PageBytes) {
+		before := im.Bytes
+		for block := range slices.Chunk(page, measuredBytes) {
+			if !bytes.Equal(block, zero[:]) {
+				im.Bytes += measuredBytes
+			}
+		}
+		if im.Bytes > before {
+			im.Filled++
+		}
+	}
+	return im
 }
 
 // The values of Report.Path.
@@ -29,4 +95,10 @@ func (r Report) Has(export string) bool {
 		}
 	}
 	return false
+}
+
+// PromptReport returns the report on a module without code, which has that
+// manifest.
+func PromptReport(manifest []byte) Report {
+	return Report{Path: PathPrompt, Why: []string{"the module has no code"}, Manifest: manifest}
 }

@@ -132,6 +132,18 @@ func (m *Module) MemoryPages() int {
 	return 0
 }
 
+// CustomBytes returns how many bytes custom sections take: what Rewrite
+// leaves out.
+func (m *Module) CustomBytes() int {
+	n := 0
+	for i := range m.sections {
+		if s := &m.sections[i]; s.ID == sectionCustom {
+			n += s.End - s.Offset
+		}
+	}
+	return n
+}
+
 // Sections returns the sections in file order. The slice is the caller's; the
 // contents are views of the bytes that were read.
 func (m *Module) Sections() []Section {

@@ -1,0 +1,60 @@
+package plugins
+
+import (
+	"slices"
+
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
+)
+
+// Class is the most that a plugin's code can reach, whatever its author had in
+// mind: what both the functions that it imports and its manifest allow. A
+// grant of the tenant's owner may be missing to it still.
+type Class string
+
+// The classes, from the least to the most.
+const (
+	ClassInert   Class = "inert"   // there is no code; chat methods run in the host
+	ClassPure    Class = "pure"    // its own input, output, log, clock and randomness
+	ClassChat    Class = "chat"    // models, its own methods and chat memory
+	ClassTools   Class = "tools"   // methods of other plugins
+	ClassNetwork Class = "network" // hosts on the network; no manifest can ask for it yet
+)
+
+// Classes returns every class in order: each can reach what those before it
+// can. The caller owns the result.
+func Classes() []Class {
+	return []Class{ClassInert, ClassPure, ClassChat, ClassTools, ClassNetwork}
+}
+
+// ClassOf returns the class of code with a manifest that were admitted
+// together.
+//
+// Every power over anything outside a call is an operation of the import
+// `call`, which answers in functions that the manifest names and nowhere else:
+// not in initialisation, and not in carrel_describe. The operations on chat
+// memory need no capability, so whoever can use the import has chat memory.
+// Models add nothing to that; the methods of other plugins do.
+func ClassOf(manifest abi.Manifest, code sandbox.Report) Class {
+	asks := namesFunctions(manifest) && slices.Contains(code.Imports, abi.Module+".call")
+	switch {
+	case asks && len(manifest.Capabilities.Call) > 0:
+		return ClassTools
+	case asks:
+		return ClassChat
+	case code.Path != sandbox.PathPrompt:
+		return ClassPure
+	default:
+		return ClassInert
+	}
+}
+
+// namesFunctions reports whether calls of the plugin reach code of its own.
+func namesFunctions(m abi.Manifest) bool {
+	if m.DefaultMemoryID != nil && m.DefaultMemoryID.Export != "" {
+		return true
+	}
+	return slices.ContainsFunc(m.Services, func(s abi.Service) bool {
+		return slices.ContainsFunc(s.Methods, func(method abi.Method) bool { return method.Export != "" })
+	})
+}
