@@ -32,8 +32,10 @@ type Config struct {
 		CloseApplication(ctx context.Context, id carrel.ScopeID, why carrel.EvictionReason) scope.Closed
 	}
 	Limits store.PluginLimits
-	Loaded int              // versions kept ready at once; 0 = 1,000
-	Now    func() time.Time // nil = time.Now
+	// Admissions bounds how many modules are admitted, and for how long.
+	Admissions AdmissionLimits
+	Loaded     int              // versions kept ready at once; 0 = 1,000
+	Now        func() time.Time // nil = time.Now
 }
 
 // Catalog is the plugins of all tenants. It is safe for concurrent use.
@@ -42,7 +44,9 @@ type Catalog struct {
 	cache *cache
 	loads singleflight.Group // by build, so that a version is loaded once
 
-	abandoned sync.WaitGroup // loads whose callers left
+	admissions *admissions
+
+	abandoned sync.WaitGroup // loads whose callers left, and what judges modules
 }
 
 const defaultLoaded = 1000
@@ -64,7 +68,7 @@ func NewCatalog(cfg Config) (*Catalog, error) {
 	}
 	cache, err := newCache(cfg.Loaded)
 	errs = append(errs, err)
-	return &Catalog{cfg: cfg, cache: cache}, errors.Join(errs...)
+	return &Catalog{cfg: cfg, cache: cache, admissions: newAdmissions(cfg.Admissions, cfg.Now)}, errors.Join(errs...)
 }
 
 // Close lets go of every loaded version. Invocations must have ended.
@@ -79,8 +83,10 @@ type Upload struct {
 	Module   []byte
 	Activate bool // make it the active version
 	DryRun   bool // only say what would happen
-	// Stage is told each stage of the admission, see Candidate.
-	Stage func(sandbox.Stage)
+	// Enter waits for the module's turn to be judged, until ctx ends; leave is
+	// called after that. nil: there is no wait.
+	Enter   func(ctx context.Context) (leave func(), err error)
+	Request string // what Progress.Request is to be
 }
 
 // Uploaded is what became of an upload.
@@ -91,14 +97,20 @@ type Uploaded struct {
 }
 
 // Upload admits a module and keeps it as a version, the same bytes as the
-// same version. What is refused changes nothing. Errors are those of Admit,
-// limit_exceeded if the manifest is too large once its defaults are written
-// out, and quota_exceeded.
+// same version. What is refused changes nothing. Errors are those of Submit and
+// Admit, limit_exceeded if the manifest is too large once its defaults are
+// written out, quota_exceeded, overloaded with the limit admissionTimeout, and
+// draining.
 func (c *Catalog) Upload(ctx context.Context, u Upload) (Uploaded, error) {
-	a, err := c.cfg.Admit(ctx, Candidate{Tenant: u.Tenant, Module: u.Module, Stage: u.Stage})
+	s, err := c.Submit(ctx, u)
 	if err != nil {
 		return Uploaded{}, err
 	}
+	return s.Wait(ctx)
+}
+
+// finish keeps what was admitted as it is to be.
+func (c *Catalog) finish(ctx context.Context, u Upload, a Admission) (Uploaded, error) {
 	manifest, err := EncodeManifest(a.Manifest)
 	if err != nil {
 		return Uploaded{}, fmt.Errorf("encode manifest: %w", err)
