@@ -7,6 +7,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/marker"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
@@ -102,17 +103,27 @@ func (r *run) within(ctx context.Context, c *code, w *module.Rewritten, in *inst
 	r.begin(in)
 	defer r.end()
 	ctx = context.WithValue(ctx, runKey{}, r)
-	if initialise {
-		if err := r.initialise(ctx, c, w, in); err != nil {
-			return err
+	r.mark = r.cfg.Marks.Take(&w.Digest, r.share)
+	defer r.unmark()
+	return marker.Under(ctx, r.mark.Number(), func(ctx context.Context) error {
+		if initialise {
+			if err := r.initialise(ctx, c, w, in); err != nil {
+				return err
+			}
 		}
-	}
-	for _, step := range steps {
-		if err := r.step(ctx, in, step, step); err != nil {
-			return err
+		for _, step := range steps {
+			if err := r.step(ctx, in, step, step); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
+}
+
+// unmark ends the mark, also of a guest that ends while it is away.
+func (r *run) unmark() {
+	r.mark.Release()
+	r.mark = marker.Mark{}
 }
 
 // initialise runs what a module runs before its first call. The guest is then

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/carrelhost/carrel/host/sandbox/marker"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
@@ -30,6 +31,10 @@ type Config struct {
 	CacheDir   string
 	CacheBytes int64        // of all code in CacheDir; 0 = 2 GiB
 	Log        *slog.Logger // what the operator should know of CacheDir; nil = nobody is told
+
+	// Marks says in a file which guests run, for whoever looks after a crash of
+	// this process. It is closed after the sandbox. nil: nobody looks.
+	Marks *marker.File
 
 	Slots        int           // guests on a CPU at once; 0 = twice GOMAXPROCS
 	AdmitTimeout time.Duration // for _initialize and carrel_describe together; 0 = 5 s

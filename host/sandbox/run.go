@@ -7,6 +7,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/marker"
 )
 
 // run is the host's side of one call: everything that the imports read and
@@ -32,6 +33,7 @@ type run struct {
 	hostCalls   int
 	log         logbook
 
+	mark    marker.Mark // while a guest runs in it
 	onSlot  bool
 	slotted time.Time // since when
 	onCPU   time.Duration
@@ -86,6 +88,7 @@ func (r *run) takeSlot(ctx context.Context) error {
 		return err
 	}
 	r.onSlot, r.slotted = true, time.Now()
+	r.mark.Back()
 	return nil
 }
 
@@ -93,6 +96,7 @@ func (r *run) giveSlot() {
 	if !r.onSlot {
 		return
 	}
+	r.mark.Away()
 	r.onCPU += time.Since(r.slotted)
 	r.onSlot = false
 	r.slots.release(r.share)

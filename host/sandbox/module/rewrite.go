@@ -1,6 +1,8 @@
 package module
 
 import (
+	"crypto/sha256"
+
 	"github.com/carrelhost/carrel/abi"
 )
 
@@ -50,6 +52,7 @@ const (
 // Rewritten is a module made ready for a sandbox. It is read-only and safe
 // for concurrent use.
 type Rewritten struct {
+	Digest [sha256.Size]byte // of the bytes that were read
 	// Code is the module that is compiled: without active data, start and
 	// custom sections, with checks. A pure function of the module's bytes and
 	// Options.
@@ -100,7 +103,7 @@ func (g Global) Restorable() bool { return g.Type >= 0x7c && g.Type <= 0x7f }
 // see any more, or limit_exceeded with module.rewritten, function.localsChecks,
 // module.memoryMin or module.tableMin.
 func Rewrite(m *Module, o Options) (*Rewritten, error) {
-	w := &rewriter{module: m, options: o, helperOrder: map[helper]uint32{}, out: &Rewritten{Resettable: true}}
+	w := &rewriter{module: m, options: o, helperOrder: map[helper]uint32{}, out: &Rewritten{Digest: sha256.Sum256(m.bytes), Resettable: true}}
 	if o.GrowthMax == 0 {
 		w.options.GrowthMax = DefaultGrowth
 	}
