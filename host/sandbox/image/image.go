@@ -86,6 +86,8 @@ type Image struct {
 type source interface {
 	// slot returns a new memory that shows the image.
 	slot() (memory, error)
+	// bytes returns how much memory the image takes at the most.
+	bytes() int
 	// close gives back what the image holds. No memory of it is left.
 	close() error
 }
@@ -99,6 +101,9 @@ type memory interface {
 	reset() int
 	// trim is reset, and leaves no memory to the slot that it can do without.
 	trim()
+	// kept returns the bytes of memory that are its own after reset or
+	// trim.
+	kept() int
 	// close gives everything back. Nothing is called after it succeeded.
 	close() error
 }
@@ -173,6 +178,17 @@ func (im *Image) Slot() (*Slot, error) {
 	}
 	im.slots++
 	return &Slot{im: im, mem: mem, max: im.max}, nil
+}
+
+// Bytes returns how many bytes of memory the image takes at the most; pages of
+// zeros take none until they are read. After Close it is 0.
+func (im *Image) Bytes() int {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if im.closed {
+		return 0
+	}
+	return im.src.bytes()
 }
 
 // Close gives back what the image holds. While a slot is open it does nothing

@@ -90,6 +90,8 @@ func memoryFile() (int, error) {
 	return fd, err
 }
 
+func (im *mappedImage) bytes() int { return len(im.content) }
+
 func (im *mappedImage) close() error {
 	var errs []error
 	if len(im.content) > 0 {
@@ -136,6 +138,7 @@ type mapped struct {
 	all      []byte // what it may grow to
 	open     int    // bytes of all that may be touched: whole pages, the image at least
 	resets   int    // since it was last sifted
+	held     int    // private pages, since the last reset or trim
 	regions  regions
 }
 
@@ -173,11 +176,13 @@ func (m *mapped) reset() int {
 	if sift {
 		m.resets = 0
 	}
+	m.held = 0
 	dirty, err := m.restore(manyPages, sift)
 	if err != nil { // what is exact does not depend on the scan
 		m.drop()
 		return m.open / os.Getpagesize()
 	}
+	m.held += dirty // less those that it sifted out
 	return dirty
 }
 
@@ -185,6 +190,7 @@ func (m *mapped) trim() { m.drop() }
 
 // drop gives all private pages back; the image and zeros are what is left.
 func (m *mapped) drop() {
+	m.held = 0
 	if m.open == 0 {
 		return
 	}
@@ -192,7 +198,19 @@ func (m *mapped) drop() {
 		// Memory that the process has locked cannot be given back.
 		n := copy(m.all[:m.open], m.im.content)
 		clear(m.all[n:m.open])
+		m.held = m.open / os.Getpagesize()
 	}
+}
+
+// spanned is how many bytes one page of the system's tables maps, where pages
+// are 4 KiB.
+const spanned = 2 << 20
+
+// kept counts the tables, too, as if all that is open had been touched:
+// they stay until the slot is closed. Two more are for what begins or ends in
+// the middle of a span.
+func (m *mapped) kept() int {
+	return (m.held + m.open/spanned + 2) * os.Getpagesize()
 }
 
 // swapOut asks the system to write the private pages to its swap space.

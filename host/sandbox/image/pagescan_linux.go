@@ -101,7 +101,9 @@ func (m *mapped) sift(from, to int) {
 		}
 		if same > from {
 			// Where the system does not take them they are no worse.
-			_ = unix.Madvise(m.all[from:same], unix.MADV_DONTNEED)
+			if unix.Madvise(m.all[from:same], unix.MADV_DONTNEED) == nil {
+				m.held -= (same - from) / page
+			}
 			from = same
 			continue
 		}

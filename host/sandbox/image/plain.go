@@ -10,6 +10,8 @@ type plainImage struct {
 
 func (im *plainImage) slot() (memory, error) { return &plain{im: im}, nil }
 
+func (im *plainImage) bytes() int { return len(im.initial) }
+
 func (im *plainImage) close() error { return nil }
 
 // plain is a slot in Go memory.
@@ -47,6 +49,8 @@ func (p *plain) reset() int {
 
 // trim cannot let the buffer go: the instance still refers to it.
 func (p *plain) trim() { p.reset() }
+
+func (p *plain) kept() int { return len(p.buf) }
 
 func (p *plain) close() error {
 	p.buf = nil

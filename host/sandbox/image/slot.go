@@ -63,6 +63,17 @@ func (s *Slot) Trim() error {
 // Before the first Reset it is 0.
 func (s *Slot) Dirty() int { return s.dirty }
 
+// Private returns how many bytes of memory the slot alone has since the last
+// Reset or Trim: the pages that a reset leaves private although they show the
+// image, and what the system needs to map it. An image's own are not among
+// them. Before the first Reset, and after Close, it is not known, and 0.
+func (s *Slot) Private() int {
+	if s.mem == nil {
+		return 0
+	}
+	return s.mem.kept()
+}
+
 // Close gives the memory back to the system: whoever uses its bytes after
 // that ends the process or worse. Nothing else ever gives it back, the garbage
 // collector included, so a slot that is forgotten is lost. Closing again is
