@@ -16,10 +16,7 @@ import (
 // a method: it counts as an application-scoped service's. Whoever touches
 // something gives the tree a scope.
 func (v *Invoker) byHand(running plugins.Running, who carrel.Caller, p carrel.PluginName, r carrel.RequestID) *frame {
-	t := &tree{
-		seq: v.seq.Add(1), call: Call{Request: r, Caller: who},
-		derived: map[carrel.Handle]carrel.MemoryKey{}, granted: map[carrel.PluginName]carrel.Namespace{},
-	}
+	t := &tree{seq: v.seq.Add(1), call: Call{Request: r, Caller: who}}
 	return &frame{
 		tree: t, depth: 1, running: running, address: carrel.Address{Plugin: p},
 		method: &plugins.Method{Scope: carrel.ScopeApplication},

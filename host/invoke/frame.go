@@ -19,13 +19,21 @@ type tree struct {
 	call    Call   // what the client asked for
 	scope   *scope.Request
 	session *scope.Session    // the ambient session, or nil
-	queued  func()            // tells the client's edge that the call has its place
 	release func()            // of the turn of the client's own invocation; nil as long as it has none
 	once    *idempotency.Once // of a call with an idempotency key, else nil
 
+	placed sync.Once // guards that the client's edge is told but once
+
 	mu      sync.Mutex                             // guards what follows
-	derived map[carrel.Handle]carrel.MemoryKey     // keys that guests asked for, which may have no history yet
-	granted map[carrel.PluginName]carrel.Namespace // shared namespaces, of the plugins whose grant was read
+	derived map[carrel.Handle]carrel.MemoryKey     // keys that guests asked for, which may have no history yet; nil as long as none
+	granted map[carrel.PluginName]carrel.Namespace // shared namespaces, of the plugins whose grant was read; nil as long as none
+}
+
+// queued tells the client's edge that the call has its place.
+func (t *tree) queued() {
+	if t.call.Queued != nil {
+		t.placed.Do(t.call.Queued)
+	}
 }
 
 // end closes the request's scope and then lets the turn of the client's own

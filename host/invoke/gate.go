@@ -16,18 +16,19 @@ type gate struct {
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	running int
+	running map[*stay]struct{}
 	tenants map[carrel.TenantID]int
 	idle    chan struct{} // closed when closed and nothing runs
-
-	stop   context.Context //nolint:containedctx // it stands for the host's life, not for a call
-	cancel context.CancelCauseFunc
 }
 
+// stay is a request that runs.
+type stay struct{ cancel context.CancelCauseFunc }
+
 func newGate(most, perTenant int) *gate {
-	g := &gate{most: most, perTenant: perTenant, tenants: map[carrel.TenantID]int{}, idle: make(chan struct{})}
-	g.stop, g.cancel = context.WithCancelCause(context.Background())
-	return g
+	return &gate{
+		most: most, perTenant: perTenant, idle: make(chan struct{}),
+		running: map[*stay]struct{}{}, tenants: map[carrel.TenantID]int{},
+	}
 }
 
 // retryAfter is what a request that found no room is told to wait.
@@ -43,7 +44,7 @@ func (g *gate) enter(ctx context.Context, t carrel.TenantID) (inner context.Cont
 	switch {
 	case g.closed:
 		return nil, nil, draining()
-	case g.running >= g.most:
+	case len(g.running) >= g.most:
 		return nil, nil, &carrel.Error{
 			Op: op, Code: abi.Overloaded, Limit: "invocations", Wait: retryAfter,
 			Msg: fmt.Sprintf("%d requests run already; the host's operator can raise `limits.invocations`", g.most),
@@ -54,25 +55,24 @@ func (g *gate) enter(ctx context.Context, t carrel.TenantID) (inner context.Cont
 			Msg: fmt.Sprintf("%d requests of this tenant run already; the host's operator can raise `limits.concurrentInvocations`", g.perTenant),
 		}
 	}
-	g.running++
+	s := new(stay)
+	inner, s.cancel = context.WithCancelCause(ctx)
+	g.running[s] = struct{}{}
 	g.tenants[t]++
-	inner, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(g.stop, func() { cancel(context.Cause(g.stop)) })
 	return inner, func() {
-		unhook()
-		cancel(context.Canceled)
-		g.leave(t)
+		s.cancel(context.Canceled)
+		g.leave(t, s)
 	}, nil
 }
 
-func (g *gate) leave(t carrel.TenantID) {
+func (g *gate) leave(t carrel.TenantID, s *stay) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.running--
+	delete(g.running, s)
 	if g.tenants[t]--; g.tenants[t] == 0 {
 		delete(g.tenants, t)
 	}
-	if g.closed && g.running == 0 {
+	if g.closed && len(g.running) == 0 {
 		close(g.idle)
 	}
 }
@@ -85,7 +85,7 @@ func (g *gate) close() {
 		return
 	}
 	g.closed = true
-	if g.running == 0 {
+	if len(g.running) == 0 {
 		close(g.idle)
 	}
 }
@@ -99,6 +99,15 @@ func (g *gate) drain(ctx context.Context) {
 	case <-ctx.Done():
 		g.cancel(draining())
 		<-g.idle
+	}
+}
+
+// cancel ends all that run.
+func (g *gate) cancel(cause error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s := range g.running {
+		s.cancel(cause)
 	}
 }
 

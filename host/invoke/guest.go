@@ -187,6 +187,9 @@ func (g *guest) remember(k carrel.MemoryKey) carrel.Handle {
 	h := g.v.cfg.Scopes.Handle(k)
 	g.f.tree.mu.Lock()
 	defer g.f.tree.mu.Unlock()
+	if g.f.tree.derived == nil {
+		g.f.tree.derived = map[carrel.Handle]carrel.MemoryKey{}
+	}
 	g.f.tree.derived[h] = k
 	return h
 }

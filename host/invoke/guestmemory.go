@@ -32,6 +32,9 @@ func (v *Invoker) shared(ctx context.Context, f *frame) (carrel.Namespace, error
 		}
 		granted = grant.Namespace
 		t.mu.Lock()
+		if t.granted == nil {
+			t.granted = map[carrel.PluginName]carrel.Namespace{}
+		}
 		t.granted[name] = granted
 		t.mu.Unlock()
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,6 +72,7 @@ type Invoker struct {
 	turns *turnLocks
 	gate  *gate
 	seq   atomic.Uint64 // of the request that started last
+	late  error         // of requests that do not end within Limits.Timeout
 }
 
 // New returns an invoker.
@@ -90,6 +90,7 @@ func New(cfg Config) (*Invoker, error) {
 		cfg:   cfg,
 		turns: newTurnLocks(cfg.Limits.TurnWaiters, cfg.Now),
 		gate:  newGate(cfg.Limits.Invocations, cfg.Limits.PerTenant),
+		late:  tooLate(cfg.Limits.Timeout),
 	}, nil
 }
 
@@ -198,20 +199,15 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 		return Result{}, scope.Closed{}, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, carrel.FailLimit(op, abi.Timeout, "timeout",
-		fmt.Sprintf("the request did not end within %v; nothing of it was stored", c.Timeout)))
+	late := v.late
+	if c.Timeout != v.cfg.Limits.Timeout {
+		late = tooLate(c.Timeout)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, late)
 	defer cancel()
 
-	queued := sync.OnceFunc(func() {
-		if c.Queued != nil {
-			c.Queued()
-		}
-	})
-	defer queued()
-	t := &tree{
-		seq: v.seq.Add(1), call: c, session: c.Socket, queued: queued,
-		derived: map[carrel.Handle]carrel.MemoryKey{}, granted: map[carrel.PluginName]carrel.Namespace{},
-	}
+	t := &tree{seq: v.seq.Add(1), call: c, session: c.Socket}
+	defer t.queued()
 	outer := &frame{tree: t, depth: 1, address: c.Address}
 	if c.IdempotencyKey != "" {
 		earlier, settle, err := v.once(ctx, outer)
@@ -241,6 +237,12 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 		return Result{Usage: outer.usage}, closed, ended(ctx, err)
 	}
 	return result, closed, nil
+}
+
+// tooLate says why a request ends that takes longer.
+func tooLate(limit time.Duration) error {
+	return carrel.FailLimit("invoke.Run", abi.Timeout, "timeout",
+		fmt.Sprintf("the request did not end within %v; nothing of it was stored", limit))
 }
 
 // ended gives an error that the end of ctx caused the code of that end. One
