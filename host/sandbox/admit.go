@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -55,17 +54,40 @@ type Warmup struct {
 	Input  []byte
 }
 
-// Admit decides on an uploaded module. One with
-// code is compiled and initialised once, with abi.MaxMemoryMiB of memory; one
-// without the manifest section is asked with carrel_describe. What the guest
-// code does in admission depends on its bytes only: clock and randomness are
-// the same each time, and host calls answer ENOSYS.
+// complete fills in the default and judges the rest. m is the module that is
+// to run with it. Its error is limit_exceeded with the limit sandbox.memory.
+func (u Setup) complete(m *module.Module) (Setup, error) {
+	const op = "sandbox.Setup"
+	if u.MemoryMiB == 0 {
+		u.MemoryMiB = abi.DefaultMemoryMiB
+	}
+	if u.MemoryMiB < 1 || u.MemoryMiB > abi.MaxMemoryMiB {
+		return u, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory",
+			fmt.Sprintf("a plugin can have from 1 to %d MiB of memory, not %d (limit sandbox.memory)", abi.MaxMemoryMiB, u.MemoryMiB))
+	}
+	if need := m.MemoryPages() * PageBytes; need > u.MemoryMiB<<20 {
+		return u, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory", fmt.Sprintf(
+			"the module starts with %d pages of memory (%d MiB), this plugin has %d MiB (limit sandbox.memory): raise limits.memoryMiB in the manifest",
+			m.MemoryPages(), (need+1<<20-1)>>20, u.MemoryMiB))
+	}
+	return u, nil
+}
+
+// Admit decides on an uploaded module. One with code is compiled and
+// initialised once, with the memory that its Plan asks for, and warmed up. One
+// without the manifest section is asked with carrel_describe, for which it has
+// abi.MaxMemoryMiB. What the guest code does in admission depends on its bytes
+// only: clock and randomness are the same each time, and host calls answer
+// ENOSYS. A warm-up that fails is no error: the Report says so, and calls
+// begin without it. What an Open with this Setup needs is kept.
 //
 // Its error is what module.Read and Lint say, invalid_module for what the
-// engine or this contract refuses, guest_trap or guest_failed for guest code
-// that fails, fuel_exhausted or limit_exceeded with the limit
-// sandbox.admitTimeout for guest code that does not end, draining after Close, or the context's. The Report
-// holds what was found out until then.
+// engine or this contract refuses, that of Plan, guest_trap or guest_failed
+// for guest code that fails, fuel_exhausted or limit_exceeded with the limit
+// sandbox.admitTimeout for guest code that does not end, limit_exceeded with
+// the limit sandbox.memory if the Setup has too little, overloaded if the
+// system has no memory for the guest, draining after Close, or the context's.
+// The Report holds what was found out until then.
 func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report, err error) {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
@@ -94,24 +116,32 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 	if err != nil {
 		return report, err
 	}
-	defer func() { err = also(err, s.keep(ctx, c)) }()
 	report.compiled(c, rewritten)
-
-	var steps []string
+	k := &recipe{code: c, rewritten: rewritten, path: report.Path, share: candidate.Share, admitting: true, stage: stage, report: &report}
 	if !declared && c.has[abi.DescribeExport] {
-		steps = append(steps, abi.DescribeExport)
+		if err := s.describe(ctx, k); err != nil {
+			return report, also(err, s.keep(ctx, admitted{code: c}))
+		}
 	}
-	stage(StageInitialise)
-	r := s.admission(candidate.Share)
-	err = s.rehearse(ctx, c, rewritten, r, steps, &report)
-	report.Log = r.log.finish()
-	if err == nil && len(steps) > 0 {
-		report.Manifest, report.Described = r.output, true
-	}
+	setup, err := candidate.plan(report)
 	if err == nil {
-		_, err = candidate.plan(report)
+		setup, err = setup.complete(m)
 	}
-	return report, err
+	if err != nil {
+		return report, also(err, s.keep(ctx, admitted{code: c}))
+	}
+	k.key, k.warmup = keyOf(candidate.Module, setup), setup.Warmup
+	p, err := s.newProgram(ctx, k)
+	if err != nil {
+		return report, err
+	}
+	if setup.Warmup != nil {
+		report.Warmup = &Warming{Kept: p.warmed, Err: k.discarded}
+	}
+	if p, err = s.join(ctx, p); err != nil {
+		return report, err
+	}
+	return report, s.keep(ctx, admitted{program: p})
 }
 
 // plan asks what the plugin's calls begin with.
@@ -122,44 +152,49 @@ func (c Candidate) plan(r Report) (Setup, error) {
 	return c.Plan(r)
 }
 
-// keep takes over the reference to the code of the latest admission, and lets
-// go of the one before it: what was admitted is mostly opened next, and its
-// machine code is then still there.
-func (s *Sandbox) keep(ctx context.Context, c *code) error {
+// describe asks a module for its manifest.
+func (s *Sandbox) describe(ctx context.Context, k *recipe) error {
+	k.begins(StageInitialise)
+	r := s.admission(k.share)
+	err := s.rehearse(ctx, k, abi.MaxMemoryMiB<<20, r, nil, abi.DescribeExport)
+	k.report.Log = r.log.finish()
+	if err != nil {
+		return err
+	}
+	k.report.Manifest, k.report.Described = r.output, true
+	return nil
+}
+
+// admitted is what the latest admission made: the program, or the code of one
+// that was refused later.
+type admitted struct {
+	program *program
+	code    *code
+}
+
+// keep takes over the reference to what the latest admission made, and lets
+// go of what the one before it made: what was admitted is mostly opened next,
+// and its machine code and its image are then still there.
+func (s *Sandbox) keep(ctx context.Context, latest admitted) error {
 	s.mu.Lock()
 	before := s.latest
 	if s.closed { // nobody will open it any more
-		before = c
+		before = latest
 	} else {
-		s.latest = c
+		s.latest = latest
 	}
 	s.mu.Unlock()
-	if before == nil {
-		return nil
-	}
-	return s.release(ctx, before)
+	return s.letGo(ctx, before)
 }
 
-// rehearse runs guest code at admission, under its own deadline, and reports
-// on its initialisation.
-func (s *Sandbox) rehearse(ctx context.Context, c *code, w *module.Rewritten, r *run, steps []string, report *Report) error {
-	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, r, func(ctx context.Context) error {
-		in, err := s.loaded(ctx, c, w, abi.MaxMemoryMiB<<20)
-		if err != nil {
-			return r.failedToStart(ctx, err)
-		}
-		defer in.close(ctx)
-		start := time.Now()
-		if err := r.within(ctx, c, w, in, nil, true); err != nil {
-			return err
-		}
-		report.Fuel, report.InitialiseFor = r.fuel, time.Since(start)
-		s.measured(in, report)
-		return r.within(ctx, c, w, in, steps, false)
-	})
-	if carrel.CodeOf(err) == abi.Timeout && ctx.Err() == nil {
-		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "sandbox.admitTimeout", fmt.Sprintf(
-			"_initialize and carrel_describe did not end within %v (limit sandbox.admitTimeout)", s.cfg.AdmitTimeout))
+// letGo gives a reference back.
+func (s *Sandbox) letGo(ctx context.Context, a admitted) error {
+	switch {
+	case a.program != nil:
+		return s.leave(ctx, a.program)
+	case a.code != nil:
+		return s.release(ctx, a.code)
+	default:
+		return nil
 	}
-	return err
 }

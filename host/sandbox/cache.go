@@ -1,33 +1,27 @@
 package sandbox
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/tetratelabs/wazero"
 )
 
-// codeCache keeps compiled code in a directory: one directory for each code,
-// which comes into place by a rename and is then never changed. What is in it
-// is executable, so it is checked before each use. Whatever is wrong with an
-// entry makes it a missing one. All methods are safe for concurrent use, but
-// one process at a time may use the directory.
-type codeCache struct {
+// cache keeps files in a directory: one directory for each entry, with one
+// file, which comes into place by a rename and is then never changed. Guests
+// run what is in it, so it is checked before each use. Whatever is wrong with
+// an entry makes it a missing one. All methods are safe for concurrent use,
+// but one process at a time may use the directory.
+type cache struct {
 	dir    string
+	what   string // is kept, for messages
+	folder string // of an entry's file, in the entry, with a separator at its end
 	most   int64  // bytes of all entries
-	engine string // where this engine on this CPU keeps code: its folder inside an entry
-	cpu    string // what the engine on this CPU calls a module that is always the same
 	now    func() time.Time
 	log    *slog.Logger
 
@@ -45,37 +39,29 @@ type cached struct {
 }
 
 const (
-	// cacheFormat is part of each entry's name. It changes with the form of
-	// entries, and with whatever in engineConfig or in the engine's use
-	// changes the machine code that the same bytes become.
-	cacheFormat = "1"
-	building    = "tmp-" // what names of directories that are no entries begin with
-	private     = fs.FileMode(0o700)
-	others      = fs.FileMode(0o022) // those who may write besides the owner
+	building = "tmp-" // what names of directories that are no entries begin with
+	private  = fs.FileMode(0o700)
+	others   = fs.FileMode(0o022) // those who may write besides the owner
 )
 
-// openCache makes the directory if it is missing, and removes what a process
-// that was killed left in it. A directory that others may write is refused:
-// they could run code in this process. One that cannot be made or written is
-// not: the log says so, and code is kept in memory.
-func openCache(ctx context.Context, cfg Config) (*codeCache, error) {
-	c := &codeCache{dir: cfg.CacheDir, most: cfg.CacheBytes, now: cfg.Now, log: cfg.Log, entries: map[string]*cached{}}
-	var err error
+// here is the folder of files that are in the entry itself.
+const here = "." + string(filepath.Separator)
+
+// prepare makes the directory if it is missing. One that others may write is
+// refused: they could say what runs in this process. One that cannot be made
+// or written is not: the log says so, and nothing is kept.
+func (c *cache) prepare() (err error) {
+	c.entries = map[string]*cached{}
 	if c.dir, err = filepath.Abs(c.dir); err != nil {
-		return nil, fmt.Errorf("sandbox: cache of compiled code: %w", err)
+		return fmt.Errorf("sandbox: cache of %s: %w", c.what, err)
 	}
 	if err := os.MkdirAll(c.dir, private); err != nil {
 		c.unwritable(err)
 	} else if err := trusted(c.dir); err != nil {
-		return nil, fmt.Errorf("sandbox: the cache of compiled code holds what this process executes: %w; "+
-			"take that right away (chmod go-w), or delete the directory, it is made anew", err)
+		return fmt.Errorf("sandbox: the cache of %s holds what this process executes: %w; "+
+			"take that right away (chmod go-w), or delete the directory, it is made anew", c.what, err)
 	}
-	if err := c.identify(ctx); err != nil {
-		return nil, err
-	}
-	c.survey()
-	c.trim()
-	return c, nil
+	return nil
 }
 
 // trusted judges a file or directory that is executed from.
@@ -90,51 +76,9 @@ func trusted(path string) error {
 	return foreign(path, info)
 }
 
-// identify finds out where this engine on this CPU keeps code, and what its
-// keys depend on, by letting it compile the smallest module there is.
-func (c *codeCache) identify(ctx context.Context) (err error) {
-	dir, err := os.MkdirTemp(c.dir, building)
-	if err != nil {
-		if dir, err = os.MkdirTemp("", "carrel-"); err != nil {
-			return fmt.Errorf("sandbox: no directory can be written: %w", err)
-		}
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cache, err := wazero.NewCompilationCacheWithDir(dir)
-	if err != nil {
-		return fmt.Errorf("sandbox: %w", err)
-	}
-	run := wazero.NewRuntimeWithConfig(ctx, engineConfig(cache))
-	m, err := run.CompileModule(ctx, []byte("\x00asm\x01\x00\x00\x00"))
-	if err == nil {
-		err = m.Close(ctx)
-	}
-	if err = errors.Join(err, run.Close(ctx), cache.Close(ctx)); err != nil {
-		return fmt.Errorf("sandbox: the engine's cache: %w", err)
-	}
-	files, err := filesIn(dir)
-	if err != nil {
-		return fmt.Errorf("sandbox: the engine's cache: %w", err)
-	}
-	if len(files) != 1 {
-		return fmt.Errorf("sandbox: the engine's cache holds %d files of a module, not one", len(files))
-	}
-	c.engine, c.cpu = filepath.Split(files[0])
-	return nil
-}
-
-// name returns the directory's name of the code with a digest. It has all
-// that machine code depends on: the rewritten bytes, the engine's version, the
-// system and the features of the CPU.
-func (c *codeCache) name(digest [sha256.Size]byte) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s/%s\x00", cacheFormat, filepath.ToSlash(c.engine), c.cpu, runtime.GOOS, runtime.GOARCH)
-	h.Write(digest[:])
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// survey takes stock of the directory, without reading code.
-func (c *codeCache) survey() {
+// survey takes stock of the directory, without reading files. It removes what
+// a process that was killed left there.
+func (c *cache) survey() {
 	found, err := os.ReadDir(c.dir)
 	if err != nil {
 		return // it could not be made, which was said
@@ -160,7 +104,27 @@ func (c *codeCache) survey() {
 
 // take returns the directory of an entry that was verified, and keeps it from
 // being removed until give; "" if there is none.
-func (c *codeCache) take(name string) string {
+func (c *cache) take(name string) string {
+	return c.taken(name, func(dir string) error { return verify(dir, c.folder) })
+}
+
+// read returns what an entry's file holds, if it was verified; nil if there is
+// none. The caller owns it.
+func (c *cache) read(name string) []byte {
+	var b []byte
+	dir := c.taken(name, func(dir string) (err error) {
+		b, err = verified(dir, c.folder)
+		return err
+	})
+	if dir == "" {
+		return nil
+	}
+	c.give(name)
+	return b
+}
+
+// taken is take with a verification.
+func (c *cache) taken(name string, verify func(dir string) error) string {
 	c.mu.Lock()
 	e := c.entries[name]
 	if e == nil {
@@ -171,8 +135,8 @@ func (c *codeCache) take(name string) string {
 	e.used = c.now()
 	c.mu.Unlock()
 	path := filepath.Join(c.dir, name)
-	if err := verify(path, c.engine); err != nil {
-		c.log.Warn("compiled code in the cache is damaged, and is made anew", "err", err)
+	if err := verify(path); err != nil {
+		c.log.Warn("an entry of the cache of "+c.what+" is damaged, and is made anew", "err", err)
 		c.drop(name)
 		return ""
 	}
@@ -182,8 +146,27 @@ func (c *codeCache) take(name string) string {
 	return path
 }
 
+// write makes an entry of bytes, in the place of one that is there. If that
+// does not succeed, the log says so.
+func (c *cache) write(name, file string, b []byte) {
+	dir := c.room()
+	if dir == "" {
+		return
+	}
+	err := os.WriteFile(filepath.Join(dir, file), b, 0o600)
+	if err == nil {
+		err = c.publish(dir, name)
+	}
+	if err != nil {
+		c.unwritable(err)
+		c.discard(dir)
+		return
+	}
+	c.give(name)
+}
+
 // give lets go of an entry.
-func (c *codeCache) give(name string) {
+func (c *cache) give(name string) {
 	c.mu.Lock()
 	if e := c.entries[name]; e != nil {
 		e.pins--
@@ -193,14 +176,14 @@ func (c *codeCache) give(name string) {
 }
 
 // drop removes an entry whatever uses it: who loads it has failed.
-func (c *codeCache) drop(name string) {
+func (c *cache) drop(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(name)
 }
 
 // remove forgets an entry and deletes it; mu is held.
-func (c *codeCache) remove(name string) {
+func (c *cache) remove(name string) {
 	if e := c.entries[name]; e != nil {
 		c.bytes -= e.bytes
 		delete(c.entries, name)
@@ -210,18 +193,18 @@ func (c *codeCache) remove(name string) {
 
 // clear deletes a directory. It is renamed first, so that a kill in between
 // leaves nothing that looks like an entry.
-func (c *codeCache) clear(path string) {
+func (c *cache) clear(path string) {
 	away := filepath.Join(c.dir, building+filepath.Base(path))
 	if strings.HasPrefix(filepath.Base(path), building) || os.Rename(path, away) != nil {
 		away = path
 	}
 	if err := os.RemoveAll(away); err != nil {
-		c.log.Warn("compiled code cannot be removed from the cache", "err", err)
+		c.log.Warn("an entry of the cache of "+c.what+" cannot be removed", "err", err)
 	}
 }
 
 // trim removes what was not used for longest, until the rest has room.
-func (c *codeCache) trim() {
+func (c *cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.bytes > c.most {
@@ -238,9 +221,9 @@ func (c *codeCache) trim() {
 	}
 }
 
-// room returns a new directory to compile into, which publish or discard
+// room returns a new directory to fill, which publish or discard
 // takes back; "" if there is none to be had.
-func (c *codeCache) room() string {
+func (c *cache) room() string {
 	dir, err := os.MkdirTemp(c.dir, building)
 	if errors.Is(err, fs.ErrNotExist) { // the cache was deleted
 		if err = os.MkdirAll(c.dir, private); err == nil {
@@ -254,15 +237,15 @@ func (c *codeCache) room() string {
 	return dir
 }
 
-func (c *codeCache) discard(dir string) {
+func (c *cache) discard(dir string) {
 	if dir != "" {
 		c.clear(dir)
 	}
 }
 
 // publish makes an entry of a directory from room, and takes it as take does.
-func (c *codeCache) publish(dir, name string) error {
-	bytes, err := seal(dir, c.engine)
+func (c *cache) publish(dir, name string) error {
+	bytes, err := seal(dir, c.folder)
 	if err != nil {
 		return err
 	}
@@ -278,12 +261,12 @@ func (c *codeCache) publish(dir, name string) error {
 	return nil
 }
 
-// unwritable says, once until it can be written again, that code is not kept.
-func (c *codeCache) unwritable(err error) {
+// unwritable says, once until it can be written again, that nothing is kept.
+func (c *cache) unwritable(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.told {
-		c.log.Warn("the cache of compiled code cannot be written; code is compiled in memory, and again at the next start", "dir", c.dir, "err", err)
+		c.log.Warn("the cache of "+c.what+" cannot be written; what it would keep is made in memory, and again at the next start", "dir", c.dir, "err", err)
 	}
 	c.told = true
 }

@@ -29,15 +29,21 @@ type Config struct {
 	// CacheDir is the directory of compiled code, which New makes if it is
 	// missing. One sandbox at a time may use it. Empty: code is in memory only.
 	CacheDir   string
-	CacheBytes int64        // of all code in CacheDir; 0 = 2 GiB
-	Log        *slog.Logger // what the operator should know of CacheDir; nil = nobody is told
+	CacheBytes int64 // of all code in CacheDir; 0 = 2 GiB
+
+	// SnapshotDir is the directory of the states that calls begin with, so
+	// that no module is initialised again after a restart. As CacheDir, which
+	// it needs. Empty: they are in memory only.
+	SnapshotDir   string
+	SnapshotBytes int64        // of all states in SnapshotDir; 0 = 1 GiB
+	Log           *slog.Logger // what the operator should know of the two directories; nil = nobody is told
 
 	// Marks says in a file which guests run, for whoever looks after a crash of
 	// this process. It is closed after the sandbox. nil: nobody looks.
 	Marks *marker.File
 
 	Slots        int           // guests on a CPU at once; 0 = twice GOMAXPROCS
-	AdmitTimeout time.Duration // for _initialize and carrel_describe together; 0 = 5 s
+	AdmitTimeout time.Duration // for _initialize and carrel_describe together, and once more for a warm-up; 0 = 5 s
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000
 	Idle         time.Duration // after which an instance that nobody uses gives its memory back; 0 = 10 s
@@ -81,6 +87,9 @@ func (c Config) complete() (Config, error) {
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 2 << 30
 	}
+	if c.SnapshotBytes == 0 {
+		c.SnapshotBytes = 1 << 30
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -99,6 +108,12 @@ func (c Config) complete() (Config, error) {
 	}
 	if len(c.CompileCommand) > 0 && c.CacheDir == "" {
 		faults = append(faults, errors.New("sandbox: CompileCommand needs a CacheDir, through which it hands over what it compiled"))
+	}
+	if c.SnapshotDir != "" && c.CacheDir == "" {
+		faults = append(faults, errors.New("sandbox: SnapshotDir needs a CacheDir: states are named after the compiled code that made them"))
+	}
+	if c.SnapshotBytes < 0 {
+		faults = append(faults, fmt.Errorf("sandbox: SnapshotBytes is %d, it must be positive", c.SnapshotBytes))
 	}
 	if c.CompileMemory < 0 || c.CompileCPU < 0 || c.CompileWall < 0 || c.CacheBytes < 0 {
 		faults = append(faults, fmt.Errorf("sandbox: CompileMemory is %d, CompileCPU %v, CompileWall %v, CacheBytes %d; they must be positive",

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"testing"
 
@@ -103,8 +102,8 @@ func Use(t testing.TB, s *Sandbox, how image.Method) {
 func OpenOn(t testing.TB, s *Sandbox, wasm []byte, memoryMiB int, path string) *Plugin {
 	t.Helper()
 	c, w := compiled(t, s, wasm)
-	key := programKey{sha256.Sum256([]byte(path + string(wasm))), memoryMiB}
-	p, err := s.newProgram(t.Context(), "", key, c, w, path)
+	key := keyOf([]byte(path+string(wasm)), Setup{MemoryMiB: memoryMiB})
+	p, err := s.newProgram(t.Context(), &recipe{key: key, code: c, rewritten: w, path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

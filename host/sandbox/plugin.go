@@ -2,8 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"sync"
 	"time"
 
@@ -41,33 +39,22 @@ type Plugin struct {
 // context's while it waits for its turn. A module whose initialisation fails
 // opens, and each call of it tells why.
 func (s *Sandbox) Open(ctx context.Context, wasm []byte, setup Setup) (*Plugin, error) {
-	const op = "sandbox.Open"
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	memoryMiB := setup.MemoryMiB
-	if memoryMiB == 0 {
-		memoryMiB = abi.DefaultMemoryMiB
-	}
-	if memoryMiB < 1 || memoryMiB > abi.MaxMemoryMiB {
-		return nil, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory",
-			fmt.Sprintf("a plugin can have from 1 to %d MiB of memory, not %d (limit sandbox.memory)", abi.MaxMemoryMiB, memoryMiB))
-	}
 	m, err := s.read(wasm)
 	if err != nil {
 		return nil, err
 	}
 	if !m.HasCode() {
-		return nil, carrel.Fail(op, abi.InvalidModule, "the module has no code: there is nothing to run in it")
+		return nil, carrel.Fail("sandbox.Open", abi.InvalidModule, "the module has no code: there is nothing to run in it")
 	}
-	if need := m.MemoryPages() * PageBytes; need > memoryMiB<<20 {
-		return nil, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory", fmt.Sprintf(
-			"the module starts with %d pages of memory (%d MiB), this plugin has %d MiB (limit sandbox.memory): raise limits.memoryMiB in the manifest",
-			m.MemoryPages(), (need+1<<20-1)>>20, memoryMiB))
+	if setup, err = setup.complete(m); err != nil {
+		return nil, err
 	}
-	p, err := s.share(ctx, m, wasm, memoryMiB, setup.Share)
+	p, err := s.share(ctx, m, wasm, setup)
 	if err != nil {
 		return nil, err
 	}
@@ -88,37 +75,42 @@ func (s *Sandbox) read(wasm []byte) (*module.Module, error) {
 }
 
 // share returns the program of these bytes with one reference more.
-func (s *Sandbox) share(ctx context.Context, m *module.Module, wasm []byte, memoryMiB int, whose string) (*program, error) {
-	key := programKey{sha256.Sum256(wasm), memoryMiB}
+func (s *Sandbox) share(ctx context.Context, m *module.Module, wasm []byte, setup Setup) (*program, error) {
+	key := keyOf(wasm, setup)
 	if p := s.existing(key, nil); p != nil {
 		return p, nil
 	}
-	c, rewritten, err := s.compile(ctx, queue{s.opening, whose, func(Stage) {}}, m)
+	c, rewritten, err := s.compile(ctx, queue{s.opening, setup.Share, func(Stage) {}}, m)
 	if err != nil {
 		return nil, err
 	}
 	path, _ := howItRuns(c, rewritten)
-	mine, err := s.newProgram(ctx, whose, key, c, rewritten, path)
+	mine, err := s.newProgram(ctx, &recipe{key: key, code: c, rewritten: rewritten, path: path, warmup: setup.Warmup, share: setup.Share})
 	if err != nil {
 		return nil, err
 	}
-	// Somebody else may have made the same meanwhile: theirs is kept.
-	p := s.existing(key, mine)
+	return s.join(ctx, mine)
+}
+
+// join takes over a new program, and returns it with one reference, or else
+// the one of the same key that somebody made before.
+func (s *Sandbox) join(ctx context.Context, mine *program) (*program, error) {
+	p := s.existing(mine.key, mine)
 	if p != mine {
 		if err := s.closeProgram(ctx, mine); err != nil {
-			return nil, err
+			return nil, also(err, s.leave(ctx, p))
 		}
 	}
 	return p, nil
 }
 
-// existing returns the program of a key with one reference more, fresh if
-// there is none yet.
+// existing returns the program of a key with one reference more: fresh if
+// there is none yet, or one whose warm-up had no time.
 func (s *Sandbox) existing(key programKey, fresh *program) *program {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.programs[key]
-	if p == nil && fresh != nil {
+	if fresh != nil && (p == nil || fresh.warmed && !p.warmed) {
 		p = fresh
 		s.programs[key] = p
 	}
@@ -166,14 +158,21 @@ func (p *Plugin) Close() error {
 func (s *Sandbox) forget(p *Plugin) error {
 	s.mu.Lock()
 	delete(s.plugins, p)
-	p.program.refs--
-	last := p.program.refs == 0
-	if last {
-		delete(s.programs, p.program.key)
+	s.mu.Unlock()
+	return s.leave(context.Background(), p.program)
+}
+
+// leave gives a reference back, and the program with the last one.
+func (s *Sandbox) leave(ctx context.Context, p *program) error {
+	s.mu.Lock()
+	p.refs--
+	last := p.refs == 0
+	if last && s.programs[p.key] == p {
+		delete(s.programs, p.key)
 	}
 	s.mu.Unlock()
 	if !last {
 		return nil
 	}
-	return s.closeProgram(context.Background(), p.program)
+	return s.closeProgram(ctx, p)
 }

@@ -13,10 +13,23 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
-// programKey names a program: equal bytes with equal memory run as one.
+// programKey names a program: equal bytes with equal setup run as one.
 type programKey struct {
 	digest    [sha256.Size]byte
 	memoryMiB int
+	warmup    [sha256.Size]byte // zero without one
+}
+
+// keyOf names the program of a module with a complete setup.
+func keyOf(wasm []byte, setup Setup) programKey {
+	k := programKey{digest: sha256.Sum256(wasm), memoryMiB: setup.MemoryMiB}
+	if w := setup.Warmup; w != nil {
+		h := sha256.New()
+		fmt.Fprintf(h, "%d %s ", len(w.Export), w.Export)
+		h.Write(w.Input)
+		h.Sum(k.warmup[:0])
+	}
+	return k
 }
 
 // program is code with what its instances begin with. It is read-only and
@@ -30,7 +43,8 @@ type program struct {
 	pages     uint32       // of the image
 	values    []uint64     // of the globals; nil if instances initialise themselves
 	passed    int64        // what the monotonic clock showed last, in ns
-	refs      int          // plugins that use it; guarded by Sandbox.mu
+	warmed    bool         // a warm-up is in the image and the values
+	refs      int          // plugins that use it, and Sandbox.latest; guarded by Sandbox.mu
 }
 
 // howItRuns returns the fastest way that gives each call fresh state, and why
@@ -57,66 +71,47 @@ func howItRuns(c *code, w *module.Rewritten) (path string, why []string) {
 	}
 }
 
-// newProgram makes a program of a module's code, that runs on a path which
-// howItRuns allows or a slower one. It runs the module's
-// initialisation in a CPU slot of the share; if that fails, each call will, too, and tells why. The
-// program takes over the reference to the code, also with an error.
-func (s *Sandbox) newProgram(ctx context.Context, share string, key programKey, c *code, w *module.Rewritten, path string) (p *program, err error) {
-	kept := *w
+// newProgram makes the program of a recipe. It runs the module's
+// initialisation and its warm-up, or reads what came of them when they ran
+// before. If the initialisation fails, so does an admission; else each call
+// will fail, too, and tells why. The program takes over the reference to the
+// code, also with an error.
+func (s *Sandbox) newProgram(ctx context.Context, k *recipe) (p *program, err error) {
+	kept := *k.rewritten
 	kept.Code, kept.Data = nil, nil
-	p = &program{key: key, code: c, rewritten: &kept, path: path, pages: w.MinPages}
+	p = &program{key: k.key, code: k.code, rewritten: &kept, path: k.path, pages: kept.MinPages}
 	defer func() {
 		if err != nil {
 			err = also(err, s.closeProgram(ctx, p))
 			p = nil
 		}
 	}()
-	if p.path != PathPlain {
-		r := s.admission(share)
-		err := s.execute(ctx, s.cfg.AdmitTimeout, nil, r, func(ctx context.Context) error {
-			return s.snapshot(ctx, r, p, w)
-		})
+	if k.warmup != nil && p.path != PathReset {
+		k.discarded, k.warmup = notOnThisPath(p.path, kept.Why), nil
+	}
+	if p.path != PathPlain && !k.admitting {
+		if there, err := s.restoreSnapshot(k, p); there || err != nil {
+			return p, noRoom(err)
+		}
+	}
+	if p.path != PathPlain || k.admitting {
+		err := s.bake(ctx, k, p)
 		switch {
-		case err == nil:
+		case err == nil && p.path != PathPlain:
 			return p, nil
+		case err == nil:
 		case ctx.Err() != nil, errors.Is(err, image.ErrNoRoom):
 			return p, noRoom(err)
+		case k.admitting:
+			return p, err
 		}
 		p.path = PathPlain
 	}
-	return p, s.dataImage(p, w)
+	return p, s.dataImage(p, k.rewritten)
 }
 
 // memoryBytes is what an instance of the program may have.
 func (p *program) memoryBytes() int { return p.key.memoryMiB << 20 }
-
-// snapshot initialises an instance and keeps what it became.
-func (s *Sandbox) snapshot(ctx context.Context, r *run, p *program, w *module.Rewritten) (err error) {
-	in, err := s.loaded(ctx, p.code, w, p.memoryBytes())
-	if err != nil {
-		return err
-	}
-	defer in.close(ctx)
-	if err := r.within(ctx, p.code, w, in, nil, true); err != nil {
-		return err
-	}
-	values := make([]uint64, len(in.globals))
-	for i, g := range in.globals {
-		values[i] = g.Get()
-	}
-	if in.slot != nil {
-		size := in.module.Memory().Size()
-		if p.image, err = image.New(in.slot.Bytes(int(size)), p.memoryBytes(), s.memory); err != nil {
-			return err
-		}
-		p.pages = size / PageBytes
-	}
-	p.values = values
-	if c, ok := r.clock.(*stubClock); ok {
-		p.passed = c.passed
-	}
-	return nil
-}
 
 // loaded returns an instance with its data, of which no code has run.
 func (s *Sandbox) loaded(ctx context.Context, c *code, w *module.Rewritten, most int) (*instance, error) {
@@ -142,17 +137,24 @@ func (s *Sandbox) dataImage(p *program, w *module.Rewritten) error {
 	if w.MaxPages == 0 {
 		return nil
 	}
+	return s.fillImage(p, func(memory []byte) {
+		for _, d := range w.Data {
+			copy(memory[d.Offset:], d.Bytes)
+		}
+	})
+}
+
+// fillImage makes the image of a program's pages, which are all zero at first.
+func (s *Sandbox) fillImage(p *program, fill func(memory []byte)) error {
 	slot, err := s.blank.Slot()
 	if err != nil {
 		return noRoom(err)
 	}
-	memory := slot.Bytes(int(w.MinPages) * PageBytes)
+	memory := slot.Bytes(int(p.pages) * PageBytes)
 	if memory == nil {
 		err = image.ErrNoRoom
 	} else {
-		for _, d := range w.Data {
-			copy(memory[d.Offset:], d.Bytes)
-		}
+		fill(memory)
 		p.image, err = image.New(memory, p.memoryBytes(), s.memory)
 	}
 	return also(noRoom(err), slot.Close())

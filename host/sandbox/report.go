@@ -16,7 +16,8 @@ type Report struct {
 	Described bool      // the manifest came from carrel_describe
 	Exports   []string  // functions that can be called: () -> i32, sorted, host names not among them
 	Imports   []string  // "module.name", in the module's order
-	Log       []LogLine // what _initialize and carrel_describe logged, also if they failed
+	Log       []LogLine // what _initialize, carrel_describe and the warm-up logged, also if they failed
+	Warmup    *Warming  // what came of the warm-up; nil if none was asked for, or it was not reached
 
 	CodeBytes int   // of the code with its checks, as it is compiled
 	DataBytes int   // that are written into memory before any code runs
@@ -28,6 +29,12 @@ type Report struct {
 	InitialiseFor time.Duration // that the start function and _initialize took
 	MachineBytes  int64         // of machine code on disk; 0 without Config.CacheDir
 	Restore       string        // how memory is set back after a call; "" if it never is
+}
+
+// Warming is what came of a warm-up.
+type Warming struct {
+	Kept bool  // calls begin with the state that it left
+	Err  error // why they do not; its message is for the plugin's author
 }
 
 // Image is a memory, measured.

@@ -27,8 +27,9 @@ type Sandbox struct {
 	cfg       Config
 	cache     wazero.CompilationCache // of what is compiled in memory
 	files     *codeCache              // nil without Config.CacheDir
+	snapshots *cache                  // nil without Config.SnapshotDir
 	memory    image.Method
-	memoryWhy string       // what is to be said of it
+	memoryWhy string       // what the faster methods lack
 	blank     *image.Image // of what is initialised: all zero
 	slots     *slots       // guests on a CPU
 	admitting *slots       // compilations of what is uploaded
@@ -40,7 +41,7 @@ type Sandbox struct {
 	making   map[[sha256.Size]byte]chan struct{} // code that is being made
 	programs map[programKey]*program
 	plugins  map[*Plugin]struct{}
-	latest   *code          // that Admit made; no instance of it is alive
+	latest   admitted
 	admitted sync.WaitGroup // admissions and openings that run; Add under mu
 	entered  map[*entrance]struct{}
 }
@@ -68,7 +69,13 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 	}
 	var files *codeCache
 	if cfg.CacheDir != "" {
-		if files, err = openCache(ctx, cfg); err != nil {
+		if files, err = openCodeCache(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
+	var snapshots *cache
+	if cfg.SnapshotDir != "" {
+		if snapshots, err = openSnapshots(cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -81,6 +88,7 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 		cfg:       cfg,
 		cache:     wazero.NewCompilationCache(),
 		files:     files,
+		snapshots: snapshots,
 		memory:    memory,
 		memoryWhy: why,
 		blank:     blank,
@@ -116,12 +124,9 @@ func (s *Sandbox) Close() error {
 		open = append(open, p)
 	}
 	latest := s.latest
-	s.latest = nil
+	s.latest = admitted{}
 	s.mu.Unlock()
-	err := late
-	if latest != nil {
-		err = also(err, s.release(context.Background(), latest))
-	}
+	err := also(late, s.letGo(context.Background(), latest))
 	for _, p := range open {
 		err = errors.Join(err, p.Close())
 	}
@@ -132,13 +137,9 @@ func (s *Sandbox) Close() error {
 }
 
 // Memory says how the memory of guests is restored after a call, and what
-// this system lacks for a faster way.
-func (s *Sandbox) Memory() string {
-	if s.memoryWhy == "" {
-		return s.memory.String()
-	}
-	return s.memory.String() + " (" + s.memoryWhy + ")"
-}
+// this system lacks for each faster way and what to do about it: "" if it has
+// the fastest. It never changes.
+func (s *Sandbox) Memory() (by, lacks string) { return s.memory.String(), s.memoryWhy }
 
 // awaitAdmissions waits for what enter counted, but only so long.
 func (s *Sandbox) awaitAdmissions() error {

@@ -55,14 +55,14 @@ func filesIn(dir string) ([]string, error) {
 	return files, err
 }
 
-// seal describes what was compiled into a directory, and returns its bytes.
-func seal(dir, engine string) (int64, error) {
+// seal describes the one file of a directory, and returns its bytes.
+func seal(dir, folder string) (int64, error) {
 	files, err := filesIn(dir)
 	if err != nil {
 		return 0, err
 	}
-	if len(files) != 1 || filepath.Dir(files[0])+string(filepath.Separator) != engine {
-		return 0, fmt.Errorf("%w: it keeps %q, not one file in %s", errOtherEngine, files, engine)
+	if len(files) != 1 || filepath.Dir(files[0])+string(filepath.Separator) != folder {
+		return 0, fmt.Errorf("%w: it keeps %q, not one file in %s", errOtherEngine, files, folder)
 	}
 	digest, size, err := sumOf(filepath.Join(dir, files[0]))
 	if err != nil {
@@ -123,7 +123,19 @@ func parseSums(b []byte) (sums, error) {
 
 // verify reads an entry and compares it with its description. The engine's
 // own check of what it loads is one of 32 bits, and not of all of it.
-func verify(dir, engine string) error {
+func verify(dir, folder string) error { return verifyBy(dir, folder, sumOf) }
+
+// verified returns what the file of an entry holds, if verify finds no fault.
+func verified(dir, folder string) (b []byte, err error) {
+	err = verifyBy(dir, folder, func(path string) (digest [sha256.Size]byte, size int64, err error) {
+		b, err = os.ReadFile(path) //nolint:gosec // a file of the cache, whose size is known
+		return sha256.Sum256(b), int64(len(b)), err
+	})
+	return b, err
+}
+
+// verifyBy is verify with what reads a file.
+func verifyBy(dir, folder string, sumOf func(path string) (digest [sha256.Size]byte, size int64, err error)) error {
 	want, err := readSums(dir)
 	if err != nil {
 		return err
@@ -137,8 +149,8 @@ func verify(dir, engine string) error {
 	}
 	for name, s := range want {
 		path := filepath.Join(dir, name)
-		if filepath.Dir(name)+string(filepath.Separator) != engine {
-			return fmt.Errorf("%s is not of this engine", path)
+		if filepath.Dir(name)+string(filepath.Separator) != folder {
+			return fmt.Errorf("%s is not where this version keeps it", path)
 		}
 		for _, p := range []string{dir, filepath.Dir(path), path} {
 			if err := trusted(p); err != nil {
@@ -152,11 +164,11 @@ func verify(dir, engine string) error {
 		if info.Size() != s.size {
 			return fmt.Errorf("%s has %d bytes, it should be %d", path, info.Size(), s.size)
 		}
-		digest, _, err := sumOf(path)
+		digest, size, err := sumOf(path)
 		if err != nil {
 			return err
 		}
-		if digest != s.digest {
+		if digest != s.digest || size != s.size {
 			return fmt.Errorf("%s is not what was written", path)
 		}
 	}

@@ -1,0 +1,203 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/image"
+	"github.com/carrelhost/carrel/host/sandbox/module"
+)
+
+// recipe is what a program is made of.
+type recipe struct {
+	key       programKey
+	code      *code
+	rewritten *module.Rewritten
+	path      string  // one that howItRuns allows, or a slower one
+	warmup    *Warmup // nil: none
+	share     string  // whose CPU slot it takes
+
+	admitting bool        // the guest runs whatever is known of it, and must not fail
+	stage     func(Stage) // nil: nobody is told
+	report    *Report     // of an admission, else nil
+	discarded error       // why the warm-up is not in the program
+}
+
+// begins tells that a stage begins.
+func (k *recipe) begins(stage Stage) {
+	if k.stage != nil {
+		k.stage(stage)
+	}
+}
+
+// logs reports what a guest wrote.
+func (k *recipe) logs(r *run) {
+	if k.report != nil {
+		k.report.Log = append(k.report.Log, r.log.finish()...)
+	}
+}
+
+// guestMade reports whether code of the guest makes the state that calls begin
+// with. If not, it is the module's data, and nothing is gained by keeping it.
+func (k *recipe) guestMade() bool {
+	return k.warmup != nil || k.rewritten.Start || k.code.has[abi.InitializeExport]
+}
+
+// notOnThisPath says why a warm-up has no place to leave its state in.
+func notOnThisPath(path string, why []string) error {
+	begins := "each call begins with what the module's data says"
+	if path == PathPlain {
+		begins = "each call initialises the module anew"
+	}
+	return carrel.Fail("sandbox.warm", abi.InvalidModule, fmt.Sprintf(
+		"this module has no warm-up: %s, since an instance cannot be set back to a state that it had (%s)", begins, strings.Join(why, "; ")))
+}
+
+// bake initialises the module, warms it up and keeps in the program what it
+// became. On PathPlain it shows only that the initialisation does not fail. A
+// warm-up that fails is discarded, and the module is initialised once more.
+// Its error is that of the initialisation.
+func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
+	described := k.report != nil && k.report.Described // then its log has the initialisation already
+	if !described {
+		k.begins(StageInitialise)
+	}
+	warmed := false
+	r := s.admission(k.share)
+	err := s.rehearse(ctx, k, p.memoryBytes(), r, func(in *instance) error {
+		if k.warmup == nil {
+			return s.become(k, p, in, r)
+		}
+		k.begins(StageWarm)
+		w := s.admission(k.share)
+		k.discarded = s.warm(ctx, k, in, r, w)
+		defer k.logs(w)
+		if k.discarded != nil {
+			return nil
+		}
+		p.warmed, warmed = true, true
+		return s.become(k, p, in, r)
+	})
+	if err != nil || !described {
+		k.logs(r)
+	}
+	switch {
+	case err == nil && (warmed || k.warmup == nil):
+		return nil
+	case ctx.Err() != nil:
+		return ended(ctx, "initialise", ctx.Err())
+	case err == nil:
+		again := s.admission(k.share)
+		return s.rehearse(ctx, k, p.memoryBytes(), again, func(in *instance) error { return s.become(k, p, in, again) })
+	case k.admitting && s.lacksMemory(ctx, k, err):
+		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "sandbox.memory", fmt.Sprintf(
+			"the module's initialisation needs more than the %d MiB of memory that this plugin has (limit sandbox.memory): raise limits.memoryMiB in the manifest",
+			k.key.memoryMiB))
+	}
+	return err
+}
+
+// lacksMemory finds out whether an initialisation that failed succeeds with
+// all the memory that a plugin can have.
+func (s *Sandbox) lacksMemory(ctx context.Context, k *recipe, err error) bool {
+	if code := carrel.CodeOf(err); code != abi.GuestTrap && code != abi.GuestFailed || k.key.memoryMiB == abi.MaxMemoryMiB {
+		return false
+	}
+	return s.rehearse(ctx, k, abi.MaxMemoryMiB<<20, s.admission(k.share), nil) == nil
+}
+
+// rehearse initialises an instance with so much memory under the admission's
+// deadline, and lends it to then, if that is not nil, until it returns.
+func (s *Sandbox) rehearse(ctx context.Context, k *recipe, most int, r *run, then func(*instance) error, steps ...string) error {
+	var in *instance
+	defer func() {
+		if in != nil {
+			in.close(ctx)
+		}
+	}()
+	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, r, func(ctx context.Context) (err error) {
+		if in, err = s.loaded(ctx, k.code, k.rewritten, most); err != nil {
+			return r.failedToStart(ctx, err)
+		}
+		start := time.Now()
+		if err := r.within(ctx, k.code, k.rewritten, in, nil, true); err != nil {
+			return err
+		}
+		if k.report != nil {
+			k.report.Fuel, k.report.InitialiseFor = r.fuel, time.Since(start)
+		}
+		return r.within(ctx, k.code, k.rewritten, in, steps, false)
+	})
+	if err != nil {
+		return s.overdue(ctx, err, "_initialize and carrel_describe did not end")
+	}
+	if then == nil {
+		return nil
+	}
+	return then(in)
+}
+
+// warm runs the warm-up as w in an instance that r initialised. The clock goes
+// on, and all else of the host begins anew. What the guest wrote as its output
+// or its error is dropped.
+func (s *Sandbox) warm(ctx context.Context, k *recipe, in *instance, r, w *run) error {
+	export := k.warmup.Export
+	if !k.code.exports[export] {
+		return carrel.Fail("sandbox.warm", abi.NotFound, fmt.Sprintf("the module exports no function %q of the signature () -> i32", export))
+	}
+	w.clock, w.input, w.outputBytes = r.clock, k.warmup.Input, s.cfg.OutputBytes
+	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, w, func(ctx context.Context) error {
+		return w.within(ctx, k.code, k.rewritten, in, []string{export}, false)
+	})
+	return s.overdue(ctx, err, "it did not end")
+}
+
+// overdue names the limit where an admission's own deadline ended a guest.
+func (s *Sandbox) overdue(ctx context.Context, err error, what string) error {
+	if carrel.CodeOf(err) != abi.Timeout || ctx.Err() != nil {
+		return err
+	}
+	return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, limitAdmitTimeout, fmt.Sprintf(
+		"%s within %v (limit %s)", what, s.cfg.AdmitTimeout, limitAdmitTimeout))
+}
+
+const limitAdmitTimeout = "sandbox.admitTimeout"
+
+// outOfTime reports whether the machine may be why a guest did not end.
+func outOfTime(err error) bool {
+	failure, ok := errors.AsType[*carrel.Error](err)
+	return ok && failure.Limit == limitAdmitTimeout
+}
+
+// become makes what an instance is the state of the program.
+func (s *Sandbox) become(k *recipe, p *program, in *instance, r *run) (err error) {
+	if p.path == PathPlain {
+		return nil
+	}
+	p.values = make([]uint64, len(in.globals))
+	for i, g := range in.globals {
+		p.values[i] = g.Get()
+	}
+	var memory []byte
+	if in.slot != nil {
+		size := in.module.Memory().Size()
+		memory = in.slot.Bytes(int(size))
+		if p.image, err = image.New(memory, p.memoryBytes(), s.memory); err != nil {
+			return err
+		}
+		p.pages = size / PageBytes
+	}
+	if c, ok := r.clock.(*stubClock); ok {
+		p.passed = c.passed
+	}
+	if k.report != nil {
+		s.measured(in, k.report)
+	}
+	s.storeSnapshot(k, p, memory)
+	return nil
+}
