@@ -34,6 +34,8 @@ func refused(what string, size int, err error) error {
 	case errors.Is(err, unix.EAGAIN):
 		return fmt.Errorf("%w: %s: %w: raise the limit on locked memory (ulimit -l, %s bytes)",
 			ErrNoRoom, what, err, limit(unix.RLIMIT_MEMLOCK))
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
+		return fmt.Errorf("%s: %w: have the filter of system calls (seccomp) let memfd_create, fcntl and mmap pass", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -31,7 +31,7 @@ func openScanner() (*scanner, error) {
 		return nil, refused("a file in /proc", 0, err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: mount /proc and let this process read it", err)
 	}
 	s := &scanner{pagemap: f}
 	if _, err := s.ask(&scanArguments{}, new(regions)); err != nil { // about no pages
@@ -48,6 +48,8 @@ func (s *scanner) ask(args *scanArguments, out *regions) (int, error) {
 	switch {
 	case errors.Is(err, unix.ENOTTY):
 		return 0, fmt.Errorf("PAGEMAP_SCAN: %w: it is there from Linux 6.7 on", err)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
+		return 0, fmt.Errorf("PAGEMAP_SCAN: %w: have the filter of system calls (seccomp) let ioctl %#x pass", err, pagemapScan)
 	case err != nil:
 		return 0, fmt.Errorf("PAGEMAP_SCAN: %w", err)
 	case n > len(out):

@@ -81,7 +81,7 @@ func TestWhereTheScanIsForbiddenPagesAreGivenBack(t *testing.T) {
 	how := pageScan(t)
 	early := newSlot(t, newImage(t, pattern(3*page), 5*page, how))
 	forbid(t, unix.SYS_IOCTL)
-	chosen(t, image.Madvise, "page scan is left out: ", "PAGEMAP_SCAN: operation not permitted")
+	chosen(t, image.Madvise, "page scan is left out: ", "PAGEMAP_SCAN: operation not permitted: have the filter of system calls (seccomp) let ioctl 0xc0606610 pass")
 	for range 3 {
 		fill(early.Bytes(5*page), 0xAA)
 		reset(t, early)
@@ -94,7 +94,7 @@ func TestWhereFilesInMemoryAreForbiddenEverythingIsCopied(t *testing.T) {
 		return
 	}
 	forbid(t, unix.SYS_MEMFD_CREATE)
-	chosen(t, image.Copy, "page scan is left out: ", "madvise is left out: ", "operation not permitted")
+	chosen(t, image.Copy, "page scan is left out: ", "madvise is left out: ", "operation not permitted: have the filter of system calls (seccomp) let memfd_create,")
 }
 
 func TestWhereNoProcIsMountedPagesAreGivenBack(t *testing.T) {
@@ -110,7 +110,7 @@ func TestWhereNoProcIsMountedPagesAreGivenBack(t *testing.T) {
 	if err := unix.Chroot(t.TempDir()); err != nil {
 		t.Skip(err)
 	}
-	chosen(t, image.Madvise, "page scan is left out: ", "/proc/self/pagemap")
+	chosen(t, image.Madvise, "page scan is left out: ", "/proc/self/pagemap", "mount /proc")
 }
 
 // closer is an image or a slot.
