@@ -154,6 +154,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if h.sandbox, err = sandbox.New(ctx, h.sandboxConfig()); err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}
+	h.logGuestMemory()
 	if h.lines, err = plugins.NewLog(l.PluginLogLines); err != nil {
 		return err
 	}
@@ -161,7 +162,8 @@ func (h *Host) buildCore(ctx context.Context) error {
 	h.catalog, err = plugins.NewCatalog(plugins.Config{
 		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.moduleLimits(), h.sandbox),
 		Scopes: h.scopes, Loaded: l.LoadedVersions,
-		Limits: store.PluginLimits{Plugins: l.Plugins, Versions: l.Versions},
+		Limits:     store.PluginLimits{Plugins: l.Plugins, Versions: l.Versions},
+		Admissions: plugins.AdmissionLimits{PerTenant: l.Admissions, Total: l.AdmissionsTotal, Timeout: l.AdmissionTimeout},
 	})
 	if err != nil {
 		return err

@@ -73,13 +73,19 @@ func command(t *testing.T, shell, data string, m *modeltest.Server, vars ...stri
 // has ended.
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
+	return startBy(t, cmd, (*exec.Cmd).Start)
+}
+
+// startBy is start for a command that takes more than its Start.
+func startBy(t *testing.T, cmd *exec.Cmd, run func(*exec.Cmd) error) *process {
+	t.Helper()
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd.Stderr = &p.stderr
-	if err := cmd.Start(); err != nil {
+	if err := run(cmd); err != nil {
 		t.Fatal(err)
 	}
 	first := make(chan string, 1)
