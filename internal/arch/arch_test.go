@@ -42,6 +42,7 @@ var floor = map[string]int{
 	"host/model/modeltest": 3,
 	"host/model/offline":   3,
 	"host/model/openai":    3,
+	"host/quarantine":      3,
 	"host/schema":          3,
 	"host/sandbox":         3,
 	"host/sandbox/hostile": 3,
