@@ -23,7 +23,8 @@ const (
 	MaxSeedTurns          = 64       // of one method
 	MaxSeedBytes          = 64 << 10 // of all seed turns of one method
 	MaxExportBytes        = 200
-	MaxCallPatterns       = 64 // in capabilities.call
+	MaxWarmupBytes        = 64 << 10 // the params of the warm-up, without white space
+	MaxCallPatterns       = 64       // in capabilities.call
 	DefaultMemoryMiB      = 32
 	MaxMemoryMiB          = 64
 	DefaultTimeout        = "30s"    // of one handler call

@@ -19,6 +19,14 @@ type Manifest struct {
 	MemoryNamespace    string           `json:"memoryNamespace,omitempty"` // shared namespace asked for; needs a grant
 	Capabilities       Capabilities     `json:"capabilities"`
 	Limits             *PluginLimits    `json:"limits,omitempty"`
+	Warmup             *Warmup          `json:"warmup,omitempty"`
+}
+
+// Warmup is a call of a handler that is made once, at admission, so that every
+// other call begins in the state that it left.
+type Warmup struct {
+	Method string          `json:"method"` // Service.method, of this plugin
+	Params json.RawMessage `json:"params"` // what the handler gets as its input
 }
 
 // PluginLimits are a plugin's wishes within the host's limits.

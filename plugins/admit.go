@@ -101,7 +101,7 @@ func (a *admitter) plan(ctx context.Context, code sandbox.Report, has bool) (san
 
 // setup is what the calls of a plugin begin with.
 func setup(manifest abi.Manifest) sandbox.Setup {
-	return sandbox.Setup{MemoryMiB: memoryMiB(manifest)}
+	return sandbox.Setup{MemoryMiB: memoryMiB(manifest), Warmup: warmupOf(manifest)}
 }
 
 // maxLastWords bounds, in bytes, what a refusal quotes of a guest.

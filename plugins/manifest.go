@@ -124,6 +124,7 @@ func (c *checker) manifest(ctx context.Context, v any) abi.Manifest {
 	m.MemoryNamespace = c.memoryNamespace(o)
 	m.Capabilities = c.capabilities(o, m.Name)
 	m.Limits = c.limits(o)
+	m.Warmup = c.warmup(o, m.Services)
 	return m
 }
 

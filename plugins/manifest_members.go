@@ -23,8 +23,8 @@ var (
 	levelPlugin = level{
 		what: "the manifest",
 		now: []string{"abi", "name", "version", "description", "services", "defaultMemoryId", "allowDefaultIdLeak",
-			"memoryNamespace", "capabilities", "limits"},
-		later: []string{"tools", "guards", "warmup", "engine"},
+			"memoryNamespace", "capabilities", "limits", "warmup"},
+		later: []string{"tools", "guards", "engine"},
 	}
 	levelService = level{what: "a service", now: []string{"name", "description", "scope", "systemMessage", "methods"}}
 	// levelMethod is a method of which it is not known what kind it is.
@@ -41,6 +41,7 @@ var (
 	levelExample      = level{what: "an example turn", now: []string{"user", "assistant"}}
 	levelDefaultID    = level{what: "defaultMemoryId", now: []string{"from", "export", "priority"}}
 	levelCapabilities = level{what: "capabilities", now: []string{"models", "call"}, later: []string{"http", "kv", "secrets"}}
+	levelWarmup       = level{what: "warmup", now: []string{"method", "params"}}
 	levelLimits       = level{what: "limits", now: []string{"memoryMiB", "timeout"}, later: []string{"fuel"}}
 )
 

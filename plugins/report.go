@@ -17,6 +17,7 @@ type Report struct {
 	DataBytes     int    `json:"dataBytes,omitempty"`   // that memory begins with
 	Image         *Image `json:"image,omitempty"`       // nil: calls begin with no image of an initialised memory
 	Fuel          int64  `json:"fuel,omitempty"`        // that initialisation used
+	Warmup        string `json:"warmup,omitempty"`      // what came of it: one of the constants below; "" without one
 
 	Models  []string `json:"models"` // aliases that its chat methods call
 	Imports []string `json:"imports,omitempty"`
@@ -28,6 +29,12 @@ type Report struct {
 	// says.
 	Notes []string `json:"notes,omitempty"`
 }
+
+// The values of Report.Warmup.
+const (
+	WarmupKept      = "kept"      // calls begin with what it left
+	WarmupDiscarded = "discarded" // they do not; a note says why
+)
 
 // Image is the memory that each call begins with.
 type Image struct {
@@ -52,8 +59,21 @@ func (r *Report) code(found sandbox.Report) {
 	if found.Image.Pages > 0 {
 		r.Image = &Image{Pages: found.Image.Pages, Filled: found.Image.Filled, Bytes: found.Image.Bytes}
 	}
+	if w := found.Warmup; w != nil {
+		r.warmup(*w, found.Log)
+	}
 	r.Measured = &Measured{
 		CompileMicros: found.CompileFor.Microseconds(), InitialiseMicros: found.InitialiseFor.Microseconds(),
 		MachineBytes: found.MachineBytes, Restore: found.Restore,
 	}
+}
+
+// warmup adds what came of the warm-up.
+func (r *Report) warmup(w sandbox.Warming, log []sandbox.LogLine) {
+	if w.Kept {
+		r.Warmup = WarmupKept
+		return
+	}
+	r.Warmup = WarmupDiscarded
+	r.Notes = append(r.Notes, "the warm-up is left out, and calls begin without it: "+messageOf(withLastWords(w.Err, log)))
 }
