@@ -35,14 +35,7 @@ func newSlots(n int) *slots {
 // acquire waits for a slot; its error is the context's. The caller releases
 // it under the same share.
 func (s *slots) acquire(ctx context.Context, share string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	w := s.enqueue(share)
-	s.hand()
-	s.mu.Unlock()
-	return s.await(ctx, share, w)
+	return s.acquireTold(ctx, share, func() {})
 }
 
 // acquireTold is acquire, and calls waits before it waits, if it has to.
@@ -51,14 +44,13 @@ func (s *slots) acquireTold(ctx context.Context, share string, waits func()) err
 		return err
 	}
 	s.mu.Lock()
-	w := s.enqueue(share)
-	s.hand()
-	s.mu.Unlock()
-	select {
-	case <-w.ready:
+	if s.free > 0 && s.held[share] < s.most { // nobody who waits may have it
+		s.take(share)
+		s.mu.Unlock()
 		return nil
-	default:
 	}
+	w := s.enqueue(share)
+	s.mu.Unlock()
 	waits()
 	return s.await(ctx, share, w)
 }
@@ -131,10 +123,15 @@ func (s *slots) hand() {
 		if i := slices.Index(s.turns, share); i >= 0 { // its others wait for the next round
 			s.turns = append(slices.Delete(s.turns, i, i+1), share)
 		}
-		s.free--
-		s.held[share]++
+		s.take(share)
 		close(w.ready)
 	}
+}
+
+// take counts a slot that somebody gets.
+func (s *slots) take(share string) {
+	s.free--
+	s.held[share]++
 }
 
 // leave takes a waiter out of its queue.
