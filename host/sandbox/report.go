@@ -1,8 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
-	"slices"
 	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox/module"
@@ -66,22 +64,16 @@ func (s *Sandbox) measured(in *instance, r *Report) {
 	}
 }
 
-const measuredBytes = 4 << 10
-
 // measure returns what a memory holds; its size is whole pages.
 func measure(memory []byte) Image {
-	var zero [measuredBytes]byte
 	im := Image{Pages: len(memory) / PageBytes}
-	for page := range slices.Chunk(memory, PageBytes) {
-		before := im.Bytes
-		for block := range slices.Chunk(page, measuredBytes) {
-			if !bytes.Equal(block, zero[:]) {
-				im.Bytes += measuredBytes
-			}
-		}
-		if im.Bytes > before {
-			im.Filled++
-		}
+	counted := 0 // pages, from the first on
+	for _, s := range stretchesOf(memory) {
+		from := int(s.block) * blockBytes
+		end := (from + len(s.bytes) + PageBytes - 1) / PageBytes
+		im.Filled += end - max(from/PageBytes, counted)
+		im.Bytes += len(s.bytes)
+		counted = end
 	}
 	return im
 }

@@ -38,6 +38,13 @@ func TestReports(t *testing.T) {
 			start.Const(4).Grow().Drop()
 			m.Start(start)
 		}, path: sandbox.PathReset, why: []string{restored}, image: sandbox.Image{Pages: 5}},
+		"a page counts once, however much of it is not zero": {build: func(m *wasmtest.Module) {
+			m.Memory(4)
+			m.Data(0, []byte{1})
+			m.Data(2*4096, []byte{1})
+			m.Data(sandbox.PageBytes-4096, make([]byte, 4096))
+			m.Data(3*sandbox.PageBytes, []byte{1})
+		}, path: sandbox.PathReset, why: []string{restored}, image: sandbox.Image{Pages: 4, Filled: 2, Bytes: 3 * 4096}, data: 3 + 4096},
 		"one without a memory is reset, too": {build: func(*wasmtest.Module) {}, path: sandbox.PathReset, why: []string{restored}},
 		"one that writes to a table has an image": {build: func(m *wasmtest.Module) {
 			m.Memory(1)
