@@ -12,8 +12,7 @@ type UploadOptions struct {
 	DryRun   bool // only say what would happen
 }
 
-// Upload sends a module. The same bytes again are the same version.
-func (c *Client) Upload(ctx context.Context, module []byte, o UploadOptions) (Uploaded, error) {
+func (o UploadOptions) query() url.Values {
 	q := url.Values{}
 	if o.Inactive {
 		q.Set("activate", "false")
@@ -21,8 +20,13 @@ func (c *Client) Upload(ctx context.Context, module []byte, o UploadOptions) (Up
 	if o.DryRun {
 		q.Set("dryRun", "true")
 	}
+	return q
+}
+
+// Upload sends a module. The same bytes again are the same version.
+func (c *Client) Upload(ctx context.Context, module []byte, o UploadOptions) (Uploaded, error) {
 	var out Uploaded
-	err := c.do(ctx, http.MethodPost, withQuery("/api/v1/plugins", q),
+	err := c.do(ctx, http.MethodPost, withQuery("/api/v1/plugins", o.query()),
 		http.Header{"Content-Type": {"application/wasm"}}, module, &out)
 	return out, err
 }

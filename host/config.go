@@ -68,6 +68,9 @@ type Limits struct {
 	BodyBytes             int64         `yaml:"bodyBytes" env:"BODY_BYTES"`                         // of all bodies that are being handled; one tenant has half of it at the most, or room for its largest
 	Connections           int           `yaml:"connections" env:"CONNECTIONS"`                      // open at once, on each listener
 	Uploads               int           `yaml:"uploads" env:"UPLOADS"`                              // that are admitted at once
+	Admissions            int           `yaml:"admissions" env:"ADMISSIONS"`                        // of modules that go on or are remembered, of one tenant
+	AdmissionsTotal       int           `yaml:"admissionsTotal" env:"ADMISSIONS_TOTAL"`             // of all tenants
+	AdmissionTimeout      time.Duration `yaml:"admissionTimeout" env:"ADMISSION_TIMEOUT"`           // of one, with the time that it waits for others
 	BodyTimeout           time.Duration `yaml:"bodyTimeout" env:"BODY_TIMEOUT"`                     // for a body to arrive
 	Timeout               time.Duration `yaml:"timeout" env:"TIMEOUT"`                              // of one request
 	CommitTimeout         time.Duration `yaml:"commitTimeout" env:"COMMIT_TIMEOUT"`                 // of one write of a turn
@@ -141,6 +144,7 @@ func DefaultConfig() Config {
 		Store:  StoreSQLite,
 		Limits: Limits{
 			RequestBytes: 1 << 20, ModuleBytes: 20 << 20, BodyBytes: 256 << 20, Connections: 20_000, Uploads: 4, BodyTimeout: 30 * time.Second,
+			Admissions: 200, AdmissionsTotal: 2000, AdmissionTimeout: 2 * time.Minute,
 			Timeout: 2 * time.Minute, CommitTimeout: 10 * time.Second, DrainTimeout: 20 * time.Second,
 			Invocations: 1024, ConcurrentInvocations: 256, TurnWaiters: 256,
 			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20, LoadedVersions: 256, PluginLogLines: 1000,
@@ -227,6 +231,7 @@ func (c Config) Validate() error {
 func (l Limits) all() map[string]int64 {
 	return map[string]int64{
 		"requestBytes": l.RequestBytes, "moduleBytes": l.ModuleBytes, "bodyTimeout": int64(l.BodyTimeout),
+		"admissions": int64(l.Admissions), "admissionsTotal": int64(l.AdmissionsTotal), "admissionTimeout": int64(l.AdmissionTimeout),
 		"uploads": int64(l.Uploads), "bodyBytes": l.BodyBytes, "connections": int64(l.Connections),
 		"timeout": int64(l.Timeout), "commitTimeout": int64(l.CommitTimeout), "drainTimeout": int64(l.DrainTimeout),
 		"invocations": int64(l.Invocations), "concurrentInvocations": int64(l.ConcurrentInvocations),

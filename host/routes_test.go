@@ -69,6 +69,8 @@ var routes = []route{
 	{method: "GET", path: "/api/v1/plugins/:plugin/versions/:version/report", who: "owner publisher viewer"},
 	{method: "GET", path: "/api/v1/plugins/:plugin/versions/:version/module", who: "owner publisher viewer"},
 
+	{method: "GET", path: "/api/v1/versions/:digest", who: "owner publisher"},
+
 	{method: "GET", path: "/api/v1/plugins/:plugin/log", who: "owner publisher"},
 
 	{method: "GET", path: "/api/v1/invocations/:invocation/events", who: "owner caller", send: sendEvents},
@@ -109,7 +111,7 @@ func (r route) namesThings() bool { return strings.Contains(r.path, "/:") && r.w
 
 // at fills in a path's parameters.
 func (r route) at(x things) string {
-	return strings.NewReplacer(":plugin", x.plugin, ":version", x.version, ":key", x.key, ":tenant", x.tenant,
+	return strings.NewReplacer(":plugin", x.plugin, ":version", x.version, ":digest", x.version, ":key", x.key, ":tenant", x.tenant,
 		":session", x.session, ":invocation", x.invocation, ":turn", "1",
 		":service", "com.acme.MyChat", ":method", "chat").Replace(r.path)
 }

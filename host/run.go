@@ -99,10 +99,12 @@ func (h *Host) Run(ctx context.Context) error {
 func (h *Host) drain(ctx context.Context) {
 	h.health.drain()
 	h.invoker.StopAccepting()
+	h.catalog.StopAccepting()
 	h.edge.StopAccepting()
 	grace, cancel := context.WithTimeout(ctx, h.cfg.Limits.DrainTimeout)
 	defer cancel()
 	h.invoker.Drain(grace)
+	h.catalog.Drain(grace)
 	// What is left is answers on their way; each has seconds.
 	last, cancelLast := context.WithTimeout(ctx, h.cfg.Limits.CommitTimeout)
 	defer cancelLast()

@@ -188,9 +188,20 @@ func (s *admissions) find(at candidate) (Progress, bool) {
 	if a == nil || a.users == 0 && !s.fresh(a) {
 		return Progress{}, false
 	}
+	return a.copied(), true
+}
+
+func (s *admissions) progress(a *admission) Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return a.copied()
+}
+
+// copied needs admissions.mu.
+func (a *admission) copied() Progress {
 	p := a.Progress
 	p.Stages = slices.Clone(p.Stages)
-	return p, true
+	return p
 }
 
 // stage notes that a stage begins.

@@ -34,10 +34,13 @@ type Submission struct {
 // Submit begins to take in a module; from then on Progress tells how far it
 // is. It goes on when ctx ends: see Submission.Wait. Modules that a tenant
 // submits while the same bytes are judged are judged with them, once. Errors are
-// draining, quota_exceeded with the limit admissions, and overloaded with
-// admissionsTotal.
+// draining, quota_exceeded with the limit admissions, overloaded with
+// admissionsTotal, and forbidden for bytes that are quarantined.
 func (c *Catalog) Submit(ctx context.Context, u Upload) (*Submission, error) {
 	at := candidate{u.Tenant, carrel.DigestOf(u.Module)}
+	if err := c.healthy("plugins.Submit", at.digest); err != nil {
+		return nil, err
+	}
 	a, err := c.admissions.enter(at, u.Request, func(a *admission) *flight {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f := &flight{module: u.Module, cancel: cancel, done: make(chan struct{})}
@@ -110,6 +113,9 @@ func (s *Submission) Wait(ctx context.Context) (out Uploaded, err error) {
 	s.left = err != nil && ctx.Err() != nil
 	return out, because(ctx, err)
 }
+
+// Progress tells how far the submission is.
+func (s *Submission) Progress() Progress { return s.catalog.admissions.progress(s.admission) }
 
 // because says why a context ended instead of that it did.
 func because(ctx context.Context, err error) error {

@@ -99,16 +99,16 @@ type Config struct {
 // API is the HTTP edge of one host.
 type API struct {
 	cfg     Config
-	bodies  *budget       // bytes of bodies that are being handled
-	unsent  *budget       // bytes of answers that are being made or sent
-	imports *budget       // imports: a tenant has one at a time
-	uploads chan struct{} // has a token for each upload that is being admitted
+	bodies  *budget // bytes of bodies that are being handled
+	unsent  *budget // bytes of answers that are being made or sent
+	imports *budget // imports: a tenant has one at a time
+	uploads *budget // places of modules that are being admitted
 	buffers *buffers
 	tickets *tickets
 	sockets *sockets
 
-	// background counts the invocations that are streamed. They may outlive
-	// their requests.
+	// background counts the invocations that are streamed, and the admissions
+	// that nobody waits for. They may outlive their requests.
 	background sync.WaitGroup
 }
 
@@ -136,7 +136,7 @@ func New(cfg Config) (*API, error) {
 	}
 	l := cfg.Limits
 	a := &API{
-		cfg: cfg, bodies: newBodies(l), unsent: newUnsent(l), imports: newBudget(math.MaxInt64, 1), uploads: make(chan struct{}, l.Uploads),
+		cfg: cfg, bodies: newBodies(l), unsent: newUnsent(l), imports: newBudget(math.MaxInt64, 1), uploads: newUploads(l),
 		buffers: newBuffers(amount{int64(l.EventBuffers), l.EventBytesTotal}, l.EventBytes, l.EventsKept),
 		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
 		sockets: newSockets(l.WebSockets),
@@ -218,6 +218,8 @@ func (a *API) router(admin bool) *echo.Echo {
 	v1.GET("/plugins/:plugin/versions/:version/manifest", a.getManifest, reading...)
 	v1.GET("/plugins/:plugin/versions/:version/report", a.getReport, reading...)
 	v1.GET("/plugins/:plugin/versions/:version/module", a.getModule, reading...)
+
+	v1.GET("/versions/:digest", a.getAdmission, changing...)
 
 	v1.GET("/plugins/:plugin/log", a.pluginLog, changing...)
 

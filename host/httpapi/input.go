@@ -223,8 +223,8 @@ func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is sent more than once")
 			}
 		}
-		if strings.Contains(strings.ToLower(h.Get("Prefer")), "respond-async") {
-			return carrel.Fail("httpapi.headers", abi.BadRequest, "`Prefer: respond-async` is not supported by this host yet; leave it out")
+		if _, err := prefersAsync(c); err != nil {
+			return err
 		}
 		return next(c)
 	}

@@ -247,6 +247,7 @@ func modules(w *witness, key string) {
 	w.send("POST "+p1, p1, inParts(w.t, key), http.StatusCreated)
 	w.send("POST "+p1, p1, request{key: key, kind: "application/wasm", body: "not a module"}, http.StatusUnprocessableEntity)
 	w.send("POST "+p1, p1+"?colour=red", wasm, http.StatusBadRequest)
+	admissions(w, wasm)
 	w.send("POST "+p1, p1, request{kind: "application/wasm", body: wasm.body}, http.StatusUnauthorized)
 	w.send("POST "+p1, p1, request{key: key, kind: "application/wasm", body: string(make([]byte, moduleBytes+1))}, http.StatusRequestEntityTooLarge)
 
@@ -264,6 +265,25 @@ func modules(w *witness, key string) {
 	w.send("PUT "+pOne+"/active", p1+"/duo/active", asJSON(key, `{"version":"1","force":true}`), http.StatusBadRequest)
 	w.send("POST "+pOne+"/rollback", p1+"/duo/rollback", with, http.StatusOK)
 	w.send("POST "+pOne+"/rollback", p1+"/duo/rollback", with, http.StatusOK)
+}
+
+// admissions uploads without waiting, and sees what became of it.
+func admissions(w *witness, wasm request) {
+	later := request{key: wasm.key, kind: wasm.kind, header: http.Header{"Prefer": {"respond-async"}}}
+	with, path := request{key: wasm.key}, "/api/v1/versions/"
+	refused := "no module either"
+	for _, body := range []string{wasm.body, refused} {
+		later.body = body
+		digest := w.send("POST "+p1, p1, later, http.StatusAccepted)["digest"].(string)
+		for {
+			state := w.send("GET "+path+"{digest}", path+digest, with, http.StatusOK)["state"]
+			if state == "active" || state == "refused" {
+				break
+			}
+		}
+	}
+	w.send("GET "+path+"{digest}", path+"1", with, http.StatusBadRequest)
+	w.send("GET "+path+"{digest}", path+strings.Repeat("a", 64), with, http.StatusNotFound)
 }
 
 // inParts is an upload of a module and its manifest as two parts of a form.

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,11 +34,14 @@ func (a *API) upload(c echo.Context) error {
 	if u.Module, err = a.readModule(c); err != nil {
 		return err
 	}
-	leave, err := a.enterUpload(c.Request().Context())
+	async, err := prefersAsync(c)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	u.Enter, u.Request = a.enterUpload(u.Tenant), requestID(c)
+	if async {
+		return a.submit(c, u)
+	}
 	done, err := a.cfg.Catalog.Upload(c.Request().Context(), u)
 	if err != nil {
 		return err
@@ -51,19 +53,6 @@ func (a *API) upload(c echo.Context) error {
 	v := versionOf(done.Version, done.Plugin.Active)
 	v.Manifest, v.Report = done.Version.Manifest, done.Version.Report
 	return c.JSON(code, client.Uploaded{Plugin: string(done.Version.Plugin), Version: v, DryRun: u.DryRun})
-}
-
-// enterUpload waits for its turn to be admitted, as long as a body may take.
-func (a *API) enterUpload(ctx context.Context) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Limits.BodyTimeout)
-	defer cancel()
-	select {
-	case a.uploads <- struct{}{}:
-		return func() { <-a.uploads }, nil
-	case <-ctx.Done():
-		return nil, carrel.FailLimit("httpapi.upload", abi.Overloaded, "uploads", fmt.Sprintf(
-			"%d uploads are being admitted already; the host's operator can raise `limits.uploads`", a.cfg.Limits.Uploads))
-	}
 }
 
 // readModule returns the module's bytes, with the manifest embedded if it came

@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/plugins"
+)
+
+// respondAsync is the preference (RFC 7240) of clients that do not wait.
+const respondAsync = "respond-async"
+
+const (
+	routeUpload    = "/api/v1/plugins"
+	routeAdmission = "/api/v1/versions/"
+)
+
+// prefersAsync reads Prefer. What this host would not do is refused; but for
+// `safe` (RFC 8674), which browsers send with every request, and pages cannot
+// leave out.
+func prefersAsync(c echo.Context) (async bool, err error) {
+	r := c.Request()
+	for _, line := range r.Header["Prefer"] {
+		for p := range strings.SplitSeq(line, ",") {
+			p = strings.ToLower(strings.TrimSpace(p))
+			switch {
+			case p == "" || p == "safe":
+			case p == respondAsync && r.Method == http.MethodPost && c.Path() == routeUpload:
+				async = true
+			case p == respondAsync:
+				return false, carrel.Fail("httpapi.headers", abi.BadRequest, "`Prefer: respond-async` is for uploads of plugins; leave it out")
+			default:
+				return false, carrel.Fail("httpapi.headers", abi.BadRequest, fmt.Sprintf(
+					"the preference %.40q is not supported by this host yet; leave it out", p))
+			}
+		}
+	}
+	return async, nil
+}
+
+// enterUpload waits until one of the tenant's modules may be admitted.
+func (a *API) enterUpload(t carrel.TenantID) func(context.Context) (leave func(), err error) {
+	return func(ctx context.Context) (func(), error) {
+		if err := a.uploads.acquire(ctx, t, 1); err != nil {
+			return nil, err
+		}
+		return func() { a.uploads.release(t, 1) }, nil
+	}
+}
+
+// newUploads has a place for each module that is admitted at once. A tenant
+// never has the last one, unless it is the only one: admissions may take long.
+func newUploads(l Limits) *budget { return newBudget(int64(l.Uploads), max(int64(l.Uploads)-1, 1)) }
+
+// submit begins to admit a module and answers with how far that is. It goes on
+// without the client; what the body took of the budget is given back at its
+// end.
+func (a *API) submit(c echo.Context, u plugins.Upload) error {
+	s, err := a.cfg.Catalog.Submit(c.Request().Context(), u)
+	if err != nil {
+		return err
+	}
+	x := exchangeOf(c)
+	held, who, id, start := x.body, caller(c), x.id, a.cfg.Now()
+	x.body = 0
+	ctx := context.WithoutCancel(c.Request().Context())
+	a.background.Go(func() {
+		defer a.bodies.release(who.Tenant, held)
+		_, err := s.Wait(ctx)
+		a.logFailure(ctx, id, err)
+		attrs := []slog.Attr{
+			slog.String("request", id), slog.Duration("took", a.cfg.Now().Sub(start)),
+			slog.String("tenant", string(who.Tenant)), slog.String("key", string(who.Key)),
+		}
+		if err != nil {
+			attrs = append(attrs, slog.String("code", carrel.CodeOf(err).String()))
+		}
+		a.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "admission", attrs...)
+	})
+	p := s.Progress()
+	h := c.Response().Header()
+	h.Set("Preference-Applied", respondAsync)
+	h.Set(echo.HeaderLocation, routeAdmission+p.Digest.String())
+	return c.JSON(http.StatusAccepted, admissionOf(p))
+}
+
+func (a *API) getAdmission(c echo.Context) error {
+	if _, err := query(c); err != nil {
+		return err
+	}
+	d, err := carrel.ParseDigest(param(c, "digest"))
+	if err != nil {
+		return err
+	}
+	p, err := a.cfg.Catalog.Progress(c.Request().Context(), caller(c).Tenant, d)
+	if err != nil {
+		return err
+	}
+	return a.answer(c, admissionOf(p))
+}
+
+func admissionOf(p plugins.Progress) client.Admission {
+	out := client.Admission{
+		Digest: p.Digest.String(), State: string(p.State), Since: p.Since.UTC(), Stages: []client.AdmissionStage{},
+		Plugin: string(p.Plugin), N: p.N,
+	}
+	for _, s := range p.Stages {
+		out.Stages = append(out.Stages, client.AdmissionStage{Stage: string(s.Stage), Took: s.Took.String()})
+	}
+	if p.Refused != nil {
+		problem := problemOf(p.Refused, p.Request)
+		out.Problem = &problem
+	}
+	return out
+}
