@@ -20,7 +20,9 @@ import (
 	"github.com/carrelhost/carrel/host/idempotency"
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/model"
+	"github.com/carrelhost/carrel/host/quarantine"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/marker"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/host/tenant"
@@ -48,6 +50,8 @@ type Host struct {
 	closers []io.Closer // of model providers
 	scopes  *scope.Registry
 	repeats *idempotency.Keeper
+	crashes *quarantine.List // what ran at crashes
+	marks   *marker.File     // what runs now; nil if that cannot be noted
 	sandbox *sandbox.Sandbox
 	lines   *plugins.Log // what plugins log
 	catalog *plugins.Catalog
@@ -64,6 +68,10 @@ type Info struct {
 	NewOwnerKey  string // the owner key of the default tenant if it was made now
 	OwnerKeyFile string
 	Recovered    scope.Recovered // what a process that was killed had left open
+	// CrashReport is the file that the host's next start reads to find out
+	// whether this process crashed. Whoever owns the process opens it after New
+	// and hands it to runtime/debug.SetCrashOutput; else no crash is noticed.
+	CrashReport string
 }
 
 // New makes a host that listens but does not serve yet: what a process that
@@ -88,6 +96,7 @@ func (h *Host) build(ctx context.Context, ver client.HostVersion) error {
 	if h.dir, err = datadir.Open(h.cfg.Data); err != nil {
 		return err
 	}
+	h.lookBack()
 	if h.store, err = openStore(ctx, h.cfg, h.dir); err != nil {
 		return err
 	}
@@ -164,6 +173,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 		Scopes: h.scopes, Loaded: l.LoadedVersions,
 		Limits:     store.PluginLimits{Plugins: l.Plugins, Versions: l.Versions},
 		Admissions: plugins.AdmissionLimits{PerTenant: l.Admissions, Total: l.AdmissionsTotal, Timeout: l.AdmissionTimeout},
+		Quarantine: h.crashes, Log: h.lines,
 	})
 	if err != nil {
 		return err
@@ -180,12 +190,17 @@ func (h *Host) buildCore(ctx context.Context) error {
 	return err
 }
 
-// dirCode is the directory of compiled code in the data directory.
-var dirCode = filepath.Join("cache", "code")
+// What the data directory has of compiled code, and of the states that calls
+// begin with. Both are made anew when they are lost.
+var (
+	dirCode      = filepath.Join("cache", "code")
+	dirSnapshots = filepath.Join("cache", "snapshots")
+)
 
 func (h *Host) sandboxConfig() sandbox.Config {
 	return sandbox.Config{
-		Module: h.moduleLimits(), CompileCommand: h.cfg.CompileCommand, CacheDir: h.dir.Path(dirCode), Log: h.log,
+		Module: h.moduleLimits(), CompileCommand: h.cfg.CompileCommand, CacheDir: h.dir.Path(dirCode),
+		SnapshotDir: h.dir.Path(dirSnapshots), Log: h.log, Marks: h.marks,
 	}
 }
 
@@ -205,6 +220,7 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 	h.info.Address = baseURL(main)
 	h.info.AdminAddress = h.info.Address
 	h.info.OwnerKeyFile = h.dir.Path(fileOwnerKey)
+	h.info.CrashReport = h.dir.Path(fileCrash)
 	h.health = health{check: h.check}
 
 	if h.edge, err = h.api(ver, main); err != nil {
@@ -230,7 +246,7 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error) {
 	l := h.cfg.Limits
 	return httpapi.New(httpapi.Config{
-		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Evictions: h.store, Grants: h.store, PluginLog: h.lines,
+		Invoker: h.invoker, Catalog: h.catalog, Scopes: h.scopes, Histories: h.scopes.Histories(), Evictions: h.store, Grants: h.store, PluginLog: h.lines, Quarantine: h.crashes,
 		Tenants: h.tenants, Admin: h.admin, Ready: h.health.ready, Version: ver, Log: h.log,
 		Limits: httpapi.Limits{
 			RequestBytes: l.RequestBytes, ModuleBytes: l.ModuleBytes, BodyTimeout: l.BodyTimeout,
@@ -271,6 +287,7 @@ func (h *Host) Close() error {
 	if h.catalog != nil {
 		h.catalog.Close()
 	}
+	errs = append(errs, h.marks.Close())
 	if h.store != nil {
 		errs = append(errs, h.store.Close())
 	}

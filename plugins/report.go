@@ -1,6 +1,11 @@
 package plugins
 
-import "github.com/carrelhost/carrel/host/sandbox"
+import (
+	"cmp"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/host/sandbox"
+)
 
 // Report tells a plugin's author what admission found. It is stored with the
 // version, and what older hosts stored lacks members. All but Measured is the
@@ -75,5 +80,5 @@ func (r *Report) warmup(w sandbox.Warming, log []sandbox.LogLine) {
 		return
 	}
 	r.Warmup = WarmupDiscarded
-	r.Notes = append(r.Notes, "the warm-up is left out, and calls begin without it: "+messageOf(withLastWords(w.Err, log)))
+	r.Notes = append(r.Notes, "the warm-up is left out, and calls begin without it: "+cmp.Or(messageOf(withLastWords(w.Err, log)), carrel.CodeOf(w.Err).String()))
 }

@@ -204,3 +204,63 @@ func Next(t testing.TB, p *Plugin) State {
 	}
 	return state
 }
+
+// Warmed returns the state of a new instance that never saw an image, after
+// its initialisation and its warm-up.
+func Warmed(t testing.TB, s *Sandbox, wasm []byte, setup Setup) State {
+	t.Helper()
+	c, w := compiled(t, s, wasm)
+	defer func() {
+		if err := s.release(context.Background(), c); err != nil {
+			t.Error(err)
+		}
+	}()
+	in, err := s.loaded(t.Context(), c, w, setup.MemoryMiB<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.close(context.Background())
+	r := s.admission("")
+	if err := r.within(t.Context(), c, w, in, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	warm := s.admission("")
+	warm.clock, warm.input = r.clock, setup.Warmup.Input
+	if err := warm.within(t.Context(), c, w, in, []string{setup.Warmup.Export}, false); err != nil {
+		t.Fatal(err)
+	}
+	return in.state()
+}
+
+// Passed returns what a plugin's monotonic clock showed last at its admission.
+func Passed(p *Plugin) int64 { return p.program.passed }
+
+// SameProgram is whether two plugins share one.
+func SameProgram(a, b *Plugin) bool { return a.program == b.program }
+
+// RecodeSnapshot decodes a snapshot's file and encodes what it found, with the
+// bytes that its memory would have.
+func RecodeSnapshot(b []byte) (again []byte, pages int, err error) {
+	s, err := decodeSnapshot(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	s.fill(make([]byte, int(s.pages)*PageBytes))
+	return s.encode(), int(s.pages), nil
+}
+
+// EncodeSnapshot returns the file of a state.
+func EncodeSnapshot(state State, passed int64, warmed bool) []byte {
+	return snapshot{uint32(len(state.Memory) / PageBytes), state.Globals, passed, warmed, stretchesOf(state.Memory)}.encode()
+}
+
+// DecodeSnapshot returns the state of a file.
+func DecodeSnapshot(b []byte) (state State, passed int64, warmed bool, err error) {
+	s, err := decodeSnapshot(b)
+	if err != nil {
+		return State{}, 0, false, err
+	}
+	state = State{Memory: make([]byte, int(s.pages)*PageBytes), Globals: s.values}
+	s.fill(state.Memory)
+	return state, s.passed, s.warmed, nil
+}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -32,8 +33,8 @@ func (s *Sandbox) snapshotName(k *recipe) string {
 }
 
 // storeSnapshot keeps a program's state for the next start of the host. An
-// admission replaces what is there: its warm-up may have succeeded where an
-// earlier one had no time.
+// admission replaces what is there if it is another one: its warm-up may have
+// succeeded where an earlier one had no time.
 func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 	if s.snapshots == nil || !k.guestMade() {
 		return
@@ -45,7 +46,10 @@ func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 		}
 	}
 	state := snapshot{pages: p.pages, values: p.values, passed: p.passed, warmed: p.warmed, stretches: stretchesOf(memory)}
-	s.snapshots.write(s.snapshotName(k), snapshotFile, state.encode())
+	name, b := s.snapshotName(k), state.encode()
+	if !bytes.Equal(s.snapshots.read(name), b) {
+		s.snapshots.write(name, snapshotFile, b)
+	}
 }
 
 // restoreSnapshot gives a program the state that was stored. There is none if
