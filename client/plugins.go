@@ -60,6 +60,14 @@ func (c *Client) Version(ctx context.Context, name, version string) (Version, er
 	return out, err
 }
 
+// Report returns what a version's admission found, the version given by digest
+// or number.
+func (c *Client) Report(ctx context.Context, name, version string) (Report, error) {
+	var out Report
+	err := c.do(ctx, http.MethodGet, pluginPath(name)+"/versions/"+url.PathEscape(version)+"/report", nil, nil, &out)
+	return out, err
+}
+
 // Module returns a version's bytes.
 func (c *Client) Module(ctx context.Context, name, version string) ([]byte, error) {
 	var out []byte

@@ -113,7 +113,7 @@ type Version struct {
 	Bytes     int64           `json:"bytes"`
 	CreatedAt time.Time       `json:"createdAt"`
 	Manifest  json.RawMessage `json:"manifest,omitempty"` // not in lists
-	Report    json.RawMessage `json:"report,omitempty"`   // not in lists
+	Report    json.RawMessage `json:"report,omitempty"`   // a Report; not in lists
 }
 
 // Uploaded is the answer to an upload.

@@ -10,15 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/sandbox"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
 )
 
 // inspected is what inspect reports.
 type inspected struct {
 	Manifest json.RawMessage `json:"manifest"`
-	Report   plugins.Report  `json:"report"`
+	Report   client.Report   `json:"report"`
 }
 
 func newInspectCommand(e env) *cobra.Command {
@@ -26,22 +26,16 @@ func newInspectCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "inspect FILE.wasm",
 		Short: "Check a module as a host would, without one, and show what it is",
-		Args:  exactly(1),
-		RunE: func(c *cobra.Command, args []string) (err error) {
+		Long: "Check a module as a host would, without one, and show what it is.\n\n" +
+			"The class is the most that its code can reach, from the least to the most:\n" +
+			classes() + ". docs/code.md explains it, and every other line.",
+		Args: exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
 			wasm, err := os.ReadFile(args[0])
 			if err != nil {
 				return fmt.Errorf("read module: %w", err)
 			}
-			box, err := sandbox.New(c.Context(), sandbox.Config{})
-			if err != nil {
-				return err
-			}
-			defer func() {
-				if e := box.Close(); err == nil {
-					err = e
-				}
-			}()
-			a, err := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(c.Context(), plugins.Candidate{Module: wasm})
+			a, err := admitAlone(c.Context(), e, sandbox.Config{}, wasm)
 			if err != nil {
 				return withFaults(args[0], err)
 			}
@@ -49,28 +43,28 @@ func newInspectCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.result(inspected{manifest, a.Report}, func(w io.Writer) { printInspected(w, a) })
+			report, err := asAnswered(a.Report)
+			if err != nil {
+				return err
+			}
+			return o.result(inspected{manifest, report}, func(w io.Writer) { printInspected(w, a.Manifest, report) })
 		},
 	}
 	o.flag(c)
 	return c
 }
 
-func printInspected(w io.Writer, a plugins.Admission) {
-	m, r := a.Manifest, a.Report
+func printInspected(w io.Writer, m abi.Manifest, r client.Report) {
 	fmt.Fprintf(w, "plugin    %s %s (%s)\n", m.Name, m.Version, m.ABI)
 	if m.Description != "" {
 		fmt.Fprintf(w, "about     %s\n", m.Description)
 	}
-	fmt.Fprintf(w, "module    %d bytes, of which the manifest has %d\n", r.ModuleBytes, r.ManifestBytes)
-	fmt.Fprintf(w, "runs as   %s\n", r.Path)
+	printReport(w, r)
 	list := func(name string, items []string) {
 		if len(items) > 0 {
 			fmt.Fprintf(w, "%-9s %s\n", name, strings.Join(items, " "))
 		}
 	}
-	list("imports", r.Imports)
-	list("exports", r.Exports)
 	list("models", r.Models)
 	list("calls", m.Capabilities.Call)
 	for _, s := range m.Services {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/internal/scaffold"
-	"github.com/carrelhost/carrel/plugins"
 )
 
 func newPushCommand(e env) *cobra.Command {
@@ -38,14 +37,14 @@ func newPushCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var report plugins.Report
+			var report client.Report
 			if err := json.Unmarshal(up.Version.Report, &report); err != nil {
 				return fmt.Errorf("read the version's report: %w", err)
 			}
 			for _, note := range report.Notes {
 				fmt.Fprintln(e.stderr, "note:", note)
 			}
-			return o.result(up, func(w io.Writer) { printUploaded(w, up) })
+			return o.result(up, func(w io.Writer) { printUploaded(w, up, report) })
 		},
 	}
 	n.flags(c)
@@ -98,13 +97,14 @@ func moduleIn(path string) (string, error) {
 	}
 }
 
-func printUploaded(w io.Writer, up client.Uploaded) {
+func printUploaded(w io.Writer, up client.Uploaded, r client.Report) {
+	what := fmt.Sprintf("(digest %.12s), class %s, runs as %s", up.Version.Digest, r.Class, r.Path)
 	switch {
 	case up.DryRun:
-		fmt.Fprintf(w, "%s: the host would take it (digest %.12s)\n", up.Plugin, up.Version.Digest)
+		fmt.Fprintf(w, "%s: the host would take it %s\n", up.Plugin, what)
 	case up.Version.Active:
-		fmt.Fprintf(w, "%s: version %d is active (digest %.12s)\n", up.Plugin, up.Version.N, up.Version.Digest)
+		fmt.Fprintf(w, "%s: version %d is active %s\n", up.Plugin, up.Version.N, what)
 	default:
-		fmt.Fprintf(w, "%s: version %d is stored, not active (digest %.12s)\n", up.Plugin, up.Version.N, up.Version.Digest)
+		fmt.Fprintf(w, "%s: version %d is stored, not active %s\n", up.Plugin, up.Version.N, what)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,13 +14,21 @@ import (
 func newVersionsCommand(e env) *cobra.Command {
 	n, o := connection{e: e}, output{e: e}
 	c := &cobra.Command{
-		Use:   "versions PLUGIN",
-		Short: "List a plugin's versions, newest first",
-		Args:  exactly(1),
+		Use:     "versions PLUGIN[@VERSION]",
+		Short:   "List a plugin's versions, newest first, or show the report on one",
+		Example: "  carrel versions hello@2   # what version 2 can reach, how it runs and why, how large it is",
+		Args:    exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := n.client()
 			if err != nil {
 				return err
+			}
+			if plugin, version, one := strings.Cut(args[0], "@"); one {
+				report, err := cl.Report(c.Context(), plugin, version)
+				if err != nil {
+					return err
+				}
+				return o.result(report, func(w io.Writer) { printReport(w, report) })
 			}
 			all, err := client.All(maxListed, func(l client.ListOptions) (client.Page[client.Version], error) {
 				return cl.Versions(c.Context(), args[0], l)
