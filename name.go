@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -27,17 +26,58 @@ type MethodName string
 // Digest names a plugin version: the SHA-256 of the stored module's bytes.
 type Digest [sha256.Size]byte
 
-var (
-	slug       = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
-	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
-	dotted     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
-	digestText = regexp.MustCompile(`^[0-9a-f]{64}$`)
-)
+// maxNameBytes bounds what a name without dots is made of.
+const maxNameBytes = 63
+
+// isSlug reports whether s matches [a-z][a-z0-9-]{0,62}.
+func isSlug(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !isSmall(c) && (i == 0 || !isDigit(c) && c != '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxNameBytes
+}
+
+// isIdentifier reports whether s matches [A-Za-z_][A-Za-z0-9_]*.
+func isIdentifier(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !isSmall(c) && (c < 'A' || c > 'Z') && c != '_' && (i == 0 || !isDigit(c)) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isDotted reports whether s is identifiers joined by dots.
+func isDotted(s string) bool {
+	for part := range strings.SplitSeq(s, ".") {
+		if !isIdentifier(part) {
+			return false
+		}
+	}
+	return true
+}
+
+// isDigest reports whether s matches [0-9a-f]{64}.
+func isDigest(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !isDigit(c) && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s) == hex.EncodedLen(sha256.Size)
+}
+
+func isSmall(c byte) bool { return c >= 'a' && c <= 'z' }
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // ParseTenantID is the only way an outside string becomes a TenantID. Its
 // error has code bad_request.
 func ParseTenantID(s string) (TenantID, error) {
-	if !slug.MatchString(s) {
+	if !isSlug(s) {
 		return "", Fail("carrel.ParseTenantID", abi.BadRequest,
 			"a tenant's name is a small letter, then up to 62 small letters, digits or hyphens")
 	}
@@ -47,7 +87,7 @@ func ParseTenantID(s string) (TenantID, error) {
 // ParsePluginName is the only way an outside string becomes a PluginName. Its
 // error has code bad_request.
 func ParsePluginName(s string) (PluginName, error) {
-	if !slug.MatchString(s) {
+	if !isSlug(s) {
 		return "", Fail("carrel.ParsePluginName", abi.BadRequest,
 			"a plugin's name is a small letter, then up to 62 small letters, digits or hyphens")
 	}
@@ -57,7 +97,7 @@ func ParsePluginName(s string) (PluginName, error) {
 // ParseServiceName is the only way an outside string becomes a ServiceName.
 // Its error has code bad_request.
 func ParseServiceName(s string) (ServiceName, error) {
-	if len(s) > abi.MaxServiceNameBytes || !dotted.MatchString(s) {
+	if len(s) > abi.MaxServiceNameBytes || !isDotted(s) {
 		return "", Fail("carrel.ParseServiceName", abi.BadRequest, fmt.Sprintf(
 			"a service's name is identifiers joined by dots, at most %d bytes, such as com.acme.MyChat", abi.MaxServiceNameBytes))
 	}
@@ -67,7 +107,7 @@ func ParseServiceName(s string) (ServiceName, error) {
 // ParseMethodName is the only way an outside string becomes a MethodName. Its
 // error has code bad_request.
 func ParseMethodName(s string) (MethodName, error) {
-	if !identifier.MatchString(s) {
+	if len(s) > maxNameBytes || !isIdentifier(s) {
 		return "", Fail("carrel.ParseMethodName", abi.BadRequest,
 			"a method's name is a letter or underscore, then up to 62 letters, digits or underscores")
 	}
@@ -82,7 +122,7 @@ func DigestOf(module []byte) Digest { return sha256.Sum256(module) }
 // Its error has code bad_request.
 func ParseDigest(s string) (Digest, error) {
 	var d Digest
-	if !digestText.MatchString(s) {
+	if !isDigest(s) {
 		return d, Fail("carrel.ParseDigest", abi.BadRequest, "a digest is 64 small hexadecimal digits")
 	}
 	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
@@ -110,7 +150,7 @@ func (r VersionRef) IsActive() bool { return r == VersionRef{} }
 // ParseVersionRef reads a digest or a version number. Its error has code
 // bad_request.
 func ParseVersionRef(s string) (VersionRef, error) {
-	if digestText.MatchString(s) {
+	if isDigest(s) {
 		d, err := ParseDigest(s)
 		return VersionRef{Digest: d}, err
 	}
