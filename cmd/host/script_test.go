@@ -10,9 +10,9 @@ import (
 )
 
 // TestMain lets scripts, and whatever looks in PATH, run this program as
-// carrel.
+// carrel, and inspect modules within other limits than its own.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"carrel": main})
+	testscript.Main(m, map[string]func(){"carrel": main, boundedName: inspectWithin})
 }
 
 // raceOptions keeps each command from pausing for a second at its end when the
@@ -30,6 +30,7 @@ const raceOptions = "atexit_sleep_ms=0"
 //	exits CODE CMD ARGS…          run CMD, which must exit with CODE
 //	json [POINTER VALUE]          stdout must be JSON, and have VALUE at POINTER
 //	let NAME POINTER              set the variable NAME to what is at POINTER in stdout's JSON
+//	guest PATH FILE [calls|tools] write a module of that name and path, that may call its host, or other plugins
 //	model                         start a model server and set MODEL_URL
 //	model hold|fail               let the next call wait for ever, or fail
 //	model arrived|gone N          wait until call N is there, or its client went away
@@ -51,7 +52,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": cmdStart, "end": cmdEnd, "said": cmdSaid, "exits": cmdExits,
-			"json": cmdJSON, "let": cmdLet, "model": cmdModel,
+			"json": cmdJSON, "let": cmdLet, "model": cmdModel, "guest": cmdGuest,
 		},
 	})
 }
