@@ -114,6 +114,9 @@ type Version struct {
 	CreatedAt time.Time       `json:"createdAt"`
 	Manifest  json.RawMessage `json:"manifest,omitempty"` // not in lists
 	Report    json.RawMessage `json:"report,omitempty"`   // a Report; not in lists
+
+	// Quarantined says why the version does not run; nil if nothing keeps it.
+	Quarantined *Quarantine `json:"quarantined,omitempty"`
 }
 
 // Uploaded is the answer to an upload.

@@ -50,6 +50,8 @@ var routes = []route{
 	{method: "GET", path: "/admin/v1/tenants", who: admin},
 	{method: "GET", path: "/admin/v1/scrub", who: admin},
 	{method: "POST", path: "/admin/v1/scrub", who: admin},
+	{method: "GET", path: "/admin/v1/quarantine", who: admin},
+	{method: "DELETE", path: "/admin/v1/quarantine/:digest", who: admin},
 	{method: "POST", path: "/admin/v1/tenants/:tenant/keys", who: admin, body: func(things) string { return `{"role":"caller"}` }},
 
 	{method: "GET", path: methodPath, who: "owner publisher caller viewer"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/quarantine"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/store"
@@ -35,6 +36,8 @@ type Config struct {
 	// Admissions bounds how many modules are admitted, and for how long.
 	Admissions AdmissionLimits
 	Loaded     int              // versions kept ready at once; 0 = 1,000
+	Quarantine *quarantine.List // what must not run; nil: nothing
+	Log        *Log             // of plugins, for what is refused of them; nil: nobody is told
 	Now        func() time.Time // nil = time.Now
 }
 
@@ -45,6 +48,7 @@ type Catalog struct {
 	loads singleflight.Group // by build, so that a version is loaded once
 
 	admissions *admissions
+	told       sync.Map // builds of which the log says that they are quarantined
 
 	abandoned sync.WaitGroup // loads whose callers left, and what judges modules
 }
@@ -144,7 +148,8 @@ func (c *Catalog) finish(ctx context.Context, u Upload, a Admission) (Uploaded, 
 }
 
 // Activate makes a version the active one; invocations that run finish on the
-// one they began with. A plugin or version that is not there is not_found.
+// one they began with. A plugin or version that is not there is not_found, one
+// that is quarantined forbidden.
 func (c *Catalog) Activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Plugin, error) {
 	v, err := c.cfg.Store.Version(ctx, t, p, ref)
 	if err != nil {
@@ -154,6 +159,9 @@ func (c *Catalog) Activate(ctx context.Context, t carrel.TenantID, p carrel.Plug
 }
 
 func (c *Catalog) activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest) (store.Plugin, error) {
+	if err := c.healthy("plugins.Activate", d); err != nil {
+		return store.Plugin{}, err
+	}
 	ctx = context.WithoutCancel(ctx) // see change
 	after, err := change(c, plugin{t, p}, func() (store.Plugin, error) {
 		return c.cfg.Store.Activate(ctx, t, p, d, c.cfg.Scopes.NewApplication(t, p))
@@ -167,7 +175,7 @@ func (c *Catalog) activate(ctx context.Context, t carrel.TenantID, p carrel.Plug
 // Rollback activates the version that was active before the active one, or
 // before the plugin was deactivated. Two rollbacks end where they began, unless
 // a deactivation came in between: what was active before that is forgotten. If
-// there is none it returns bad_request.
+// there is none it returns bad_request, and as Activate forbidden.
 func (c *Catalog) Rollback(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	now, err := c.cfg.Store.Plugin(ctx, t, p)
 	if err != nil {
@@ -233,7 +241,8 @@ func (c *Catalog) DeleteVersion(ctx context.Context, t carrel.TenantID, p carrel
 
 // Running returns the version of a plugin that ref picks, ready to be called,
 // with the plugin's application scope. A plugin without an active version is
-// not_found, whatever ref says. The caller releases it.
+// not_found, whatever ref says, and a version that is quarantined forbidden.
+// The caller releases it.
 func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (Running, error) {
 	key := plugin{t, p}
 	row, epoch, ok := c.cache.getActive(key)
@@ -320,6 +329,9 @@ func (c *Catalog) loadBuild(ctx context.Context, b build) (l *Loaded, err error)
 			l, err = nil, fmt.Errorf("load version %s of %s: panic: %v\n%s", b.digest, b.name, v, debug.Stack())
 		}
 	}()
+	if err := c.mayRun(b); err != nil {
+		return nil, err
+	}
 	v, err := c.Version(ctx, b.tenant, b.name, carrel.VersionRef{Digest: b.digest})
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func newRootCommand(e env) *cobra.Command {
 		newActivateCommand(e), newDeactivateCommand(e), newRollbackCommand(e), newRmCommand(e),
 		newCallCommand(e), newChatCommand(e), newMemoryCommand(e), newSessionsCommand(e), newEvictionsCommand(e),
 		newLogCommand(e), newGrantCommand(e),
-		newTenantCommand(e), newKeyCommand(e), newScrubCommand(e), newVersionCommand(e),
+		newTenantCommand(e), newKeyCommand(e), newScrubCommand(e), newQuarantineCommand(e), newVersionCommand(e),
 		newCompileCommand(e),
 	)
 	return c

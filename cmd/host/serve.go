@@ -66,6 +66,7 @@ func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) (err e
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
 	info := h.Info()
+	defer reportCrashes(info.CrashReport, log)()
 	fmt.Fprintf(e.stdout, "carrel listens on %s\n", info.Address)
 	if info.AdminAddress != info.Address {
 		fmt.Fprintf(e.stdout, "administration   on %s\n", info.AdminAddress)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/invoke"
+	"github.com/carrelhost/carrel/host/quarantine"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/host/tenant"
@@ -82,6 +83,9 @@ type Config struct {
 	Limits    Limits
 	Module    module.Limits
 	Log       *slog.Logger
+
+	// Quarantine is what ran when the host crashed; nil: nothing.
+	Quarantine *quarantine.List
 
 	// Loopback says that the listener is on a loopback address: then requests
 	// under a foreign host name are refused, but for AllowedHosts (small
@@ -264,6 +268,8 @@ func (a *API) routeAdmin(e *echo.Echo) {
 	v1.POST("/tenants/:tenant/keys", a.createKey, administering...)
 	v1.POST("/scrub", a.scrub, administering...)
 	v1.GET("/scrub", a.lastScrub, administering...)
+	v1.GET("/quarantine", a.listQuarantine, administering...)
+	v1.DELETE("/quarantine/:digest", a.liftQuarantine, administering...)
 }
 
 func (a *API) echo() *echo.Echo {

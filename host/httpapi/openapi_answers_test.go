@@ -207,6 +207,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	sessions(w, owner)
 	streams(w, owner)
 	byHand(w, owner)
+	quarantined(w, owner)
 	endings(w, owner)
 	for _, path := range []string{"/livez", "/readyz", "/version", "/api/v1/openapi.json"} {
 		w.send("GET "+path, path, request{}, http.StatusOK)

@@ -176,7 +176,7 @@ func (a *API) listVersions(c echo.Context) error {
 		return err
 	}
 	return a.answer(c, pageOf(rows, limit,
-		func(v store.Version) client.Version { return versionOf(v, p.Active) },
+		func(v store.Version) client.Version { return a.shown(v, p.Active) },
 		func(v store.Version) string { return strconv.Itoa(v.N) }))
 }
 
@@ -208,7 +208,7 @@ func (a *API) getVersion(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	out := versionOf(v, p.Active)
+	out := a.shown(v, p.Active)
 	out.Manifest, out.Report = v.Manifest, v.Report
 	return a.answer(c, out)
 }

@@ -1,0 +1,49 @@
+package plugins
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/quarantine"
+)
+
+// Quarantined returns what is known of a version that is quarantined, with all
+// its methods, by the digest of its bytes. ok is false of any other.
+func (c *Catalog) Quarantined(d carrel.Digest) (r quarantine.Record, ok bool) {
+	return c.cfg.Quarantine.Of(d)
+}
+
+// healthy refuses what is quarantined: forbidden.
+func (c *Catalog) healthy(op string, d carrel.Digest) error {
+	if refused := c.refusal(op, d); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+func (c *Catalog) refusal(op string, d carrel.Digest) *carrel.Error {
+	r, ok := c.Quarantined(d)
+	if !ok {
+		return nil
+	}
+	return carrel.Fail(op, abi.Forbidden, fmt.Sprintf(
+		"the version %s is quarantined since %s: it was running at %d crashes of the host, so none of its methods is called; "+
+			"upload another build, activate another version, or ask the host's operator to lift it",
+		d, r.Since.UTC().Format(time.RFC3339), len(r.Crashes)))
+}
+
+// mayRun is healthy for a version that is about to be loaded. The first time
+// in this process it is refused, the plugin's log says so.
+func (c *Catalog) mayRun(b build) error {
+	refused := c.refusal("plugins.Running", b.digest)
+	if refused == nil {
+		return nil
+	}
+	if _, told := c.told.LoadOrStore(b, struct{}{}); !told && c.cfg.Log != nil {
+		const levelError = 3
+		c.cfg.Log.Add(b.tenant, b.name, Entry{At: c.cfg.Now().UTC(), Level: levelError, Text: refused.Msg})
+	}
+	return refused
+}
