@@ -38,6 +38,9 @@ type code struct {
 	imports      []string
 	has          map[string]bool // the exports that the host calls by itself
 	refs         int             // guarded by Sandbox.mu
+
+	bytes         int64 // of memory that it takes
+	instanceBytes int64 // that the engine keeps for each instance
 }
 
 const (
@@ -107,7 +110,9 @@ func (s *Sandbox) compile(ctx context.Context, q queue, m *module.Module) (*code
 	}
 	var c *code
 	defer func() { s.claimed(digest, c) }()
-	c, err = s.newCode(ctx, digest, rewritten.Code)
+	if c, err = s.newCode(ctx, digest, rewritten.Code); err == nil {
+		c.weigh(m, rewritten)
+	}
 	return c, rewritten, err
 }
 

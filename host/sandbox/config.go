@@ -47,6 +47,7 @@ type Config struct {
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000
 	Idle         time.Duration // after which an instance that nobody uses gives its memory back; 0 = 10 s
+	IdleBytes    int64         // that instances of all plugins keep between calls; 0 = 512 MiB
 	OutputBytes  int           // of one call's result; 0 = 1 MiB
 	LogBytes     int           // of one call's log lines and stderr; 0 = 64 KiB
 	HostCalls    int           // in one call; 0 = 10,000
@@ -71,6 +72,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Idle == 0 {
 		c.Idle = 10 * time.Second
+	}
+	if c.IdleBytes == 0 {
+		c.IdleBytes = 512 << 20
 	}
 	if c.Fuel == 0 {
 		c.Fuel = 1_000_000_000_000
@@ -119,8 +123,8 @@ func (c Config) complete() (Config, error) {
 		faults = append(faults, fmt.Errorf("sandbox: CompileMemory is %d, CompileCPU %v, CompileWall %v, CacheBytes %d; they must be positive",
 			c.CompileMemory, c.CompileCPU, c.CompileWall, c.CacheBytes))
 	}
-	if c.Idle < 0 {
-		faults = append(faults, fmt.Errorf("sandbox: Idle is %v, it must be positive", c.Idle))
+	if c.Idle < 0 || c.IdleBytes < 0 {
+		faults = append(faults, fmt.Errorf("sandbox: Idle is %v, IdleBytes %d; they must be positive", c.Idle, c.IdleBytes))
 	}
 	if c.Fuel < 0 || c.Fuel > math.MaxInt64/2 {
 		faults = append(faults, fmt.Errorf("sandbox: Fuel is %d, it must be from 1 to %d", c.Fuel, math.MaxInt64/2))

@@ -2,6 +2,9 @@ package sandbox
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carrelhost/carrel"
@@ -14,6 +17,19 @@ type idler struct {
 	instance *instance
 	since    time.Time
 	trimmed  bool // it gave its private memory back
+}
+
+// idleMemory bounds what the instances of all plugins keep between calls. A
+// call in the usual run of things writes nothing here: what an instance keeps
+// is counted again only when it has changed.
+type idleMemory struct {
+	most   int64        // bytes
+	bytes  atomic.Int64 // of the instances that were kept and are not closed, as of when they last were
+	room   sync.Mutex   // held by who makes room
+	looked atomic.Bool  // a look is planned
+
+	mu    sync.Mutex
+	timer *time.Timer // of the last look that was planned
 }
 
 // closeAfter is how many times Config.Idle an instance waits before it is
@@ -40,7 +56,6 @@ func (p *Plugin) take(ctx context.Context) (*instance, error) {
 // can be; after everything else it is closed, whatever the state of it may be.
 func (p *Plugin) putBack(ctx context.Context, in *instance, err error) {
 	returned := err == nil || carrel.CodeOf(err) == abi.GuestFailed
-	//nolint:contextcheck // the timer that keep sets outlives the call
 	if !returned || p.program.path != PathReset || !in.reset(p.program) || !p.keep(in) {
 		in.close(ctx)
 	}
@@ -59,53 +74,171 @@ func (in *instance) reset(p *program) bool {
 }
 
 // keep takes an instance that is as new. It keeps no more than can run at one
-// time.
+// time, and makes room if all plugins keep too much.
 func (p *Plugin) keep(in *instance) bool {
+	more := in.count(&p.sandbox.idle)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed || len(p.idle) >= p.sandbox.cfg.Slots {
+		p.mu.Unlock()
 		return false
 	}
 	p.idle = append(p.idle, idler{instance: in, since: time.Now()})
-	p.look()
+	if !p.sandbox.idle.looked.Load() { // under mu: see trim
+		p.sandbox.look()
+	}
+	p.mu.Unlock()
+	if more {
+		p.sandbox.makeRoom()
+	}
 	return true
 }
 
-// look plans the next look at the instances that wait. It needs mu.
-func (p *Plugin) look() {
-	if p.timer == nil {
-		p.timer = time.AfterFunc(p.sandbox.cfg.Idle, func() { p.trim(p.sandbox.cfg.Idle) })
+// count brings the sum up to date with what the instance keeps now, and
+// reports whether it is more than before.
+func (in *instance) count(sum *idleMemory) (more bool) {
+	bytes := in.bytes()
+	if bytes == in.counted {
+		return false
+	}
+	more = bytes > in.counted
+	sum.bytes.Add(bytes - in.counted)
+	in.counted, in.sum = bytes, sum
+	return more
+}
+
+// trim gives back what an instance can do without until its next call: the
+// memory that is its own, and the stacks.
+func (i *idler) trim() bool {
+	clear(i.instance.functions)
+	if i.instance.slot != nil && i.instance.slot.Trim() != nil {
+		return false
+	}
+	i.instance.count(i.instance.sum)
+	i.trimmed = true
+	return true
+}
+
+// look plans the next look at the instances that wait, of all plugins.
+func (s *Sandbox) look() {
+	if s.idle.looked.Swap(true) {
+		return
+	}
+	s.idle.mu.Lock()
+	defer s.idle.mu.Unlock()
+	s.idle.timer = time.AfterFunc(s.cfg.Idle, s.trim)
+}
+
+// stop ends the looks, when every plugin is closed.
+func (m *idleMemory) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Stop()
 	}
 }
 
 // trim takes the memory of instances that waited for a time, and closes those
-// that waited for closeAfter times of it. 0 closes all.
-func (p *Plugin) trim(idle time.Duration) {
+// that waited for closeAfter times of it.
+func (s *Sandbox) trim() {
+	// Before it looks: whoever keeps an instance either sees this and plans
+	// the next look, or kept it before and is seen here.
+	s.idle.looked.Store(false)
+	left := 0
+	for _, p := range s.everyPlugin() {
+		left += p.trim(s.cfg.Idle)
+	}
+	if left > 0 {
+		s.look()
+	}
+}
+
+// trim is the sandbox's, of one plugin. It returns how many instances are
+// left. An idle of 0 closes all.
+func (p *Plugin) trim(idle time.Duration) (left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
-	}
-	now, kept := time.Now(), p.idle[:0]
-	for _, i := range p.idle {
-		waited := now.Sub(i.since)
-		if waited >= closeAfter*idle {
-			i.instance.close(context.Background())
-			continue
+	now := time.Now()
+	p.idle = slices.DeleteFunc(p.idle, func(i idler) bool {
+		return now.Sub(i.since) >= closeAfter*idle && i.end()
+	})
+	for n := range p.idle {
+		if i := &p.idle[n]; !i.trimmed && now.Sub(i.since) >= idle {
+			i.trim() // what fails closes it later, with what it has
 		}
-		if waited >= idle && !i.trimmed && i.instance.slot != nil {
-			if i.instance.slot.Trim() != nil {
-				i.instance.close(context.Background())
-				continue
+	}
+	return len(p.idle)
+}
+
+// end closes the instance.
+func (i *idler) end() bool {
+	i.instance.close(context.Background())
+	return true
+}
+
+// waiting is an instance that makeRoom may take.
+type waiting struct {
+	plugin *Plugin
+	idler
+}
+
+// makeRoom takes memory from the instances that wait for longest, of whatever
+// plugin, until all together keep a little less than they may. Each gives its
+// memory back first and is closed when its turn comes again. Whoever keeps more
+// meanwhile waits, so that the bound is exceeded by what runs at the most.
+func (s *Sandbox) makeRoom() {
+	if s.idle.bytes.Load() <= s.idle.most {
+		return
+	}
+	s.idle.room.Lock()
+	defer s.idle.room.Unlock()
+	if s.idle.bytes.Load() <= s.idle.most {
+		return
+	}
+	enough := s.idle.most - s.idle.most/16 // so that it is not for each call
+	for range 2 {
+		for _, w := range s.everyIdler() {
+			if s.idle.bytes.Load() <= enough {
+				return
 			}
-			i.trimmed = true
+			w.plugin.yield(w.idler)
 		}
-		kept = append(kept, i)
 	}
-	clear(p.idle[len(kept):])
-	p.idle = kept
-	if len(kept) > 0 {
-		p.look()
+}
+
+// yield takes memory from an instance, unless it was used meanwhile.
+func (p *Plugin) yield(w idler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := slices.IndexFunc(p.idle, func(i idler) bool { return i.instance == w.instance && i.since.Equal(w.since) })
+	if n < 0 {
+		return
 	}
+	if i := &p.idle[n]; i.trimmed || !i.trim() {
+		i.end()
+		p.idle = slices.Delete(p.idle, n, n+1)
+	}
+}
+
+// everyIdler returns the instances that wait, the longest first.
+func (s *Sandbox) everyIdler() []waiting {
+	var all []waiting
+	for _, p := range s.everyPlugin() {
+		p.mu.Lock()
+		for _, i := range p.idle {
+			all = append(all, waiting{p, i})
+		}
+		p.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b waiting) int { return a.since.Compare(b.since) })
+	return all
+}
+
+func (s *Sandbox) everyPlugin() []*Plugin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Plugin, 0, len(s.plugins))
+	for p := range s.plugins {
+		all = append(all, p)
+	}
+	return all
 }

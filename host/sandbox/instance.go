@@ -26,6 +26,24 @@ type instance struct {
 	globals   []api.MutableGlobal
 	functions map[string]api.Function
 	results   [1]uint64 // of the function that was called last
+	fixed     int64     // bytes that the engine keeps for it, whatever it runs
+	counted   int64     // what it keeps, as it is in sum
+	sum       *idleMemory
+}
+
+// functionBytes is what the engine keeps for a function that was called: its
+// context, and a stack of 10 KiB that grows by doubling. Deeper stacks are not
+// kept, see deepBytes.
+const functionBytes = 12 << 10
+
+// bytes returns what the instance keeps while no guest runs in it, after its
+// memory was made as new.
+func (in *instance) bytes() int64 {
+	n := in.fixed + int64(len(in.functions))*functionBytes
+	if in.slot != nil {
+		n += int64(in.slot.Private())
+	}
+	return n
 }
 
 // linear lends a slot to the engine, up to a plugin's own limit.
@@ -51,7 +69,7 @@ func (l linear) Free() {}
 // and globals have their first values. The caller closes the instance. The
 // error is image.ErrNoRoom, or what the engine says of an element segment.
 func newInstance(ctx context.Context, c *code, im *image.Image, least uint32, most int, globals []module.Global) (in *instance, err error) {
-	in = &instance{functions: map[string]api.Function{}}
+	in = &instance{functions: map[string]api.Function{}, fixed: c.instanceBytes}
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("engine panicked: %v", v)
@@ -126,5 +144,9 @@ func (in *instance) close(ctx context.Context) {
 	}
 	if in.slot != nil {
 		_ = in.slot.Close()
+	}
+	if in.counted != 0 {
+		in.sum.bytes.Add(-in.counted)
+		in.counted = 0
 	}
 }

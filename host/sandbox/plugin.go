@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -19,7 +18,6 @@ type Plugin struct {
 	mu     sync.Mutex
 	closed bool
 	idle   []idler        // instances, the last one used last
-	timer  *time.Timer    // of the next look at idle; nil when none is
 	calls  sync.WaitGroup // Add under mu
 	gone   chan struct{}  // closed when Close has released everything
 	err    error          // of the release; read after gone

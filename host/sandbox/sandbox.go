@@ -34,6 +34,7 @@ type Sandbox struct {
 	slots     *slots       // guests on a CPU
 	admitting *slots       // compilations of what is uploaded
 	opening   *slots       // compilations of what was admitted before
+	idle      idleMemory   // of instances that wait
 
 	mu       sync.Mutex
 	closed   bool
@@ -85,6 +86,7 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	return &Sandbox{
+		idle:      idleMemory{most: cfg.IdleBytes},
 		cfg:       cfg,
 		cache:     wazero.NewCompilationCache(),
 		files:     files,
@@ -130,6 +132,7 @@ func (s *Sandbox) Close() error {
 	for _, p := range open {
 		err = errors.Join(err, p.Close())
 	}
+	s.idle.stop()
 	if late != nil {
 		return err // the compilation that runs uses the cache
 	}

@@ -1,0 +1,117 @@
+package sandbox_test
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+)
+
+// anonymous returns how many bytes of resident memory are the process's own:
+// pages of guests' images are not.
+func anonymous(t *testing.T) int64 {
+	t.Helper()
+	footprint(t) // collects what can be
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skip("this system does not tell: ", err)
+	}
+	_, after, _ := strings.Cut(string(status), "RssAnon:")
+	kib, _, _ := strings.Cut(strings.TrimSpace(after), " ")
+	n, err := strconv.ParseInt(kib, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n << 10
+}
+
+// within reports whether what is said is between half and twice what is, give
+// or take what the process does by itself.
+func within(said, is int64) bool {
+	const noise = 2 << 20
+	return said >= is/2-noise && said <= 2*is+noise
+}
+
+func TestIdleInstancesAreCountedAsTheProcessHasThem(t *testing.T) {
+	const n = 60
+	for name, tc := range map[string]struct {
+		wasm   func() []byte
+		export string
+		input  string
+	}{
+		"small":         {smallGuest, "noop", ""},
+		"a large table": {func() []byte { return tabled(5000) }, "run", ""},
+		"Go":            {func() []byte { return goModule(t) }, "json", benchInput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSandbox(t, sandbox.Config{Slots: n})
+			p := open(t, s, tc.wasm())
+			sandbox.Stock(t, p, 1, tc.export, []byte(tc.input))
+			own := anonymous(t)
+			before := sandbox.IdleBytes(s)
+			sandbox.Stock(t, p, n-1, tc.export, []byte(tc.input))
+			said, is := sandbox.IdleBytes(s)-before, anonymous(t)-own
+			t.Logf("each is said to keep %d KiB, the process has %d KiB more", said/(n-1)>>10, is/(n-1)>>10)
+			if !within(said, is) {
+				t.Errorf("%d instances are said to keep %d bytes, the process has %d more", n, said, is)
+			}
+		})
+	}
+}
+
+// tabled is a module with a table of functions.
+func tabled(n int) []byte {
+	m := wasmtest.New()
+	f := m.Func(nil, nil)
+	m.Table(uint32(n))
+	m.Elements(0, slices.Repeat([]uint32{f.Index}, n)...)
+	m.Method("run").Const(0)
+	return m.Bytes()
+}
+
+func TestLoadedCodeIsCountedAsTheProcessHasIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		n    int
+		wasm func(i int) []byte
+		dir  bool
+	}{
+		"small, from files": {100, numbered, true},
+		"small, in memory":  {100, numbered, false},
+		"Go, from files":    {1, func(int) []byte { return goModule(t) }, true},
+		"Go, in memory":     {1, func(int) []byte { return goModule(t) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cfg sandbox.Config
+			if tc.dir {
+				cfg.CacheDir = t.TempDir()
+			}
+			s := newSandbox(t, cfg)
+			closing(t, open(t, s, numbered(-1)))
+			if tc.dir {
+				for i := range tc.n { // what is loaded from a file takes another way
+					closing(t, open(t, s, tc.wasm(i)))
+				}
+			}
+			before, said := anonymous(t), s.LoadedBytes()
+			var all []*sandbox.Plugin
+			for i := range tc.n {
+				all = append(all, open(t, s, tc.wasm(i)))
+			}
+			said, is := s.LoadedBytes()-said, anonymous(t)-before
+			t.Logf("each is said to take %d KiB, the process has %d KiB more", said/int64(tc.n)>>10, is/int64(tc.n)>>10)
+			if !within(said, is) {
+				t.Errorf("%d plugins are said to take %d bytes, the process has %d more", tc.n, said, is)
+			}
+			for _, p := range all {
+				closing(t, p)
+			}
+			if got := s.LoadedBytes(); got != 0 {
+				t.Errorf("%d bytes are left when all are closed", got)
+			}
+		})
+	}
+}
