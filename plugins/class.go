@@ -14,17 +14,35 @@ type Class string
 
 // The classes, from the least to the most.
 const (
-	ClassInert   Class = "inert"   // there is no code; chat methods run in the host
-	ClassPure    Class = "pure"    // its own input, output, log, clock and randomness
-	ClassChat    Class = "chat"    // models, its own methods and chat memory
-	ClassTools   Class = "tools"   // methods of other plugins
-	ClassNetwork Class = "network" // hosts on the network; no manifest can ask for it yet
+	ClassInert   Class = "inert"
+	ClassPure    Class = "pure"
+	ClassChat    Class = "chat"
+	ClassTools   Class = "tools"
+	ClassNetwork Class = "network"
 )
 
 // Classes returns every class in order: each can reach what those before it
 // can. The caller owns the result.
 func Classes() []Class {
 	return []Class{ClassInert, ClassPure, ClassChat, ClassTools, ClassNetwork}
+}
+
+// Reach says what code of the class can reach, and that of no class before it.
+func (c Class) Reach() string {
+	switch c {
+	case ClassInert:
+		return "nothing: there is no code, and chat methods run in the host"
+	case ClassPure:
+		return "its own input, output, log, clock and randomness"
+	case ClassChat:
+		return "models, its own methods and chat memory"
+	case ClassTools:
+		return "methods of other plugins"
+	case ClassNetwork:
+		return "hosts on the network; no manifest can ask for it yet"
+	default:
+		return "what a newer host knows"
+	}
 }
 
 // ClassOf returns the class of code with a manifest that were admitted

@@ -110,3 +110,14 @@ func TestMoreNeverLowersAClass(t *testing.T) {
 		t.Errorf("only %v were seen", seen)
 	}
 }
+
+// TestEveryClassSaysWhatItReaches, and each something of its own.
+func TestEveryClassSaysWhatItReaches(t *testing.T) {
+	told := map[string]plugins.Class{plugins.Class("of-tomorrow").Reach(): "of-tomorrow"}
+	for _, c := range plugins.Classes() {
+		if other, ok := told[c.Reach()]; ok || c.Reach() == "" {
+			t.Errorf("%s reaches %q, as %s does", c, c.Reach(), other)
+		}
+		told[c.Reach()] = c
+	}
+}

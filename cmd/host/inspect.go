@@ -27,8 +27,9 @@ func newInspectCommand(e env) *cobra.Command {
 		Use:   "inspect FILE.wasm",
 		Short: "Check a module as a host would, without one, and show what it is",
 		Long: "Check a module as a host would, without one, and show what it is.\n\n" +
-			"The class is the most that its code can reach, from the least to the most:\n" +
-			classes() + ". docs/code.md explains it, and every other line.",
+			"The class is the most that its code can reach, whatever it is granted. Each\n" +
+			"can reach what those before it can:\n\n" + classes() + "\n" +
+			"docs/report.md explains every line, and what to do about it.",
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			wasm, err := os.ReadFile(args[0])

@@ -98,7 +98,11 @@ func moduleIn(path string) (string, error) {
 }
 
 func printUploaded(w io.Writer, up client.Uploaded, r client.Report) {
-	what := fmt.Sprintf("(digest %.12s), class %s, runs as %s", up.Version.Digest, r.Class, r.Path)
+	what := fmt.Sprintf("(digest %.12s)", up.Version.Digest)
+	if r.Class != "" { // a host that is older than this program has none
+		what += ", class " + r.Class
+	}
+	what += ", runs as " + r.Path
 	switch {
 	case up.DryRun:
 		fmt.Fprintf(w, "%s: the host would take it %s\n", up.Plugin, what)

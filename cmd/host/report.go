@@ -11,13 +11,13 @@ import (
 	"github.com/carrelhost/carrel/plugins"
 )
 
-// classes lists the capability classes in their order.
+// classes lists the capability classes in their order, a line each.
 func classes() string {
-	var names []string
+	var b strings.Builder
 	for _, c := range plugins.Classes() {
-		names = append(names, string(c))
+		fmt.Fprintf(&b, "  %-8s %s\n", c, c.Reach())
 	}
-	return strings.Join(names, " < ")
+	return b.String()
 }
 
 // asAnswered returns a report as a host answers with it.
