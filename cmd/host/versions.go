@@ -43,6 +43,9 @@ func newVersionsCommand(e env) *cobra.Command {
 					if v.Active {
 						active = "active"
 					}
+					if v.Quarantined != nil {
+						active = strings.TrimSpace(active + " quarantined")
+					}
 					rows = append(rows, []string{strconv.Itoa(v.N), v.Digest[:12], strconv.FormatInt(v.Bytes, 10), v.CreatedAt.Local().Format(time.DateTime), active})
 				}
 				table(w, []string{"N", "DIGEST", "BYTES", "CREATED", ""}, rows)
