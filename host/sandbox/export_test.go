@@ -153,7 +153,8 @@ type State struct {
 
 func (in *instance) state() State {
 	var s State
-	if m := in.module.Memory(); m != nil {
+	if in.slot != nil {
+		m := in.module.Memory()
 		b, _ := m.Read(0, m.Size())
 		s.Memory = append(s.Memory, b...)
 	}
