@@ -210,6 +210,11 @@ func atAdmission(where string, mark func(m *wasmtest.Module, f *wasmtest.Func)) 
 		}),
 		does("traps", abi.GuestTrap, "", only(func(f *wasmtest.Func) { f.Unreachable() })),
 		does("divides by zero", abi.GuestTrap, "", only(func(f *wasmtest.Func) { f.Const(1).Const(0).Raw(0x6d).Drop() })),
+		does("asks how much time is left", abi.OK, "", func(m *wasmtest.Module) func(*wasmtest.Func) {
+			left := m.Carrel("deadline_ms")
+			// What it does must depend on its bytes only.
+			return func(f *wasmtest.Func) { f.Call(left).Const64(0).Raw(0x59).If().Unreachable().End() } // i64.ge_s
+		}),
 		does("exits", abi.GuestTrap, "", func(m *wasmtest.Module) func(*wasmtest.Func) {
 			exit := m.WASI("proc_exit")
 			return func(f *wasmtest.Func) { f.Const(0).Call(exit) }

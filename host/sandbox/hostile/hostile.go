@@ -26,7 +26,7 @@ type Module struct {
 // Modules returns the uploads. The caller owns the result.
 func Modules() []Module {
 	return slices.Concat(counts(), cuts(), numbers(), orders(), garbage(), pastLimits(), sizes(), proposals(),
-		imports(), exports(), segments(), bombs(), starts(), initializers(), describers())
+		faults(), imports(), exports(), segments(), bombs(), starts(), initializers(), describers())
 }
 
 // malformed is a module that is no valid one.

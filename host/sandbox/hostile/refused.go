@@ -12,11 +12,16 @@ import (
 func proposals() []Module {
 	uses := func(name, instructions string) Module { return malformed(name, code(noLocals+instructions)) }
 	return []Module{
-		uses("table.grow by a hundred million", "\xd0\x70\x41\x80\xc2\xd7\x2f\xfc\x0f\x00\x1a"),
+		{Name: "table.grow by a hundred million", Code: abi.InvalidModule, Bytes: func() []byte {
+			m := wasmtest.New()
+			m.Table(1)
+			m.Method(Run).Raw(0xd0, 0x70).Const(100_000_000).Raw(0xfc, 15, 0)
+			return m.Bytes()
+		}},
 		uses("table.fill", "\x41\x00\xd0\x70\x41\x00\xfc\x11\x00"),
 		uses("a tail call of itself", "\x12\x00"),
 		uses("an indirect tail call", "\x41\x00\x13\x00\x00"),
-		uses("an atomic instruction", "\x41\x00\x41\x00\x41\x00\xfe\x00\x02\x00\x1a"),
+		uses("an atomic instruction", "\x41\x00\x41\x00\x42\x00\xfe\x01\x00\x00\x1a"),
 		uses("an atomic fence", "\xfe\x03\x00"),
 		uses("a legacy try block", "\x06\x40\x0b"),
 		uses("a try table", "\x1f\x40\x00\x0b"),
@@ -26,8 +31,8 @@ func proposals() []Module {
 		uses("a relaxed vector instruction", "\xfd\x80\x02"),
 		uses("an instruction that nobody knows", "\x27"),
 		malformed("a shared memory", file(section(memoryID, list("\x03\x01\x02")))),
-		malformed("a 64-bit memory", file(section(memoryID, list("\x04\x01")))),
-		malformed("a 64-bit table", file(section(tableID, list("\x70\x04\x01")))),
+		malformed("a 64-bit memory", file(section(memoryID, list("\x05\x01\x02")))),
+		malformed("a 64-bit table", file(section(tableID, list("\x70\x05\x01\x02")))),
 		malformed("a structure type", file(section(typeID, list("\x5f\x00")))),
 		malformed("an array type", file(section(typeID, list("\x5e\x7f\x01")))),
 		malformed("a group of recursive types", file(section(typeID, list("\x4e\x01\x60\x00\x00")))),

@@ -3,7 +3,7 @@ package module
 // code walks the bodies of all functions, in step with their types: params
 // are locals to a compiler.
 func (l *linter) code(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.functions", l.limits.Functions}, 3)
+	n, err := r.vector(vectorLimit{}, 3)
 	if err != nil {
 		return err
 	}

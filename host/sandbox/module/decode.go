@@ -71,14 +71,10 @@ func (d *decoder) blockType() (blockType, error) {
 	case valTypeName(c) != "":
 		return blockType{results: 1}, nil
 	}
-	start := r.pos - 1
-	r.pos = start
+	r.pos--
 	index, err := r.signed("block type", 33)
 	if err != nil {
 		return blockType{}, err
-	}
-	if index < 0 || index >= int64(len(d.types)) {
-		return blockType{}, malformed(start, r.where, "block type %d, but there are %d types", index, len(d.types))
 	}
 	t := d.types[index]
 	return blockType{len(t.params), len(t.results)}, nil

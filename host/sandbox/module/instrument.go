@@ -9,13 +9,9 @@ func (w *rewriter) codeSection() (code, error) {
 	in := &instrumenter{rewriter: w, d: d, planner: &planner{rewriter: w, d: d}}
 	function := w.module.importedFunctions
 	err := w.each(sectionCode, func(r *reader) error {
-		start := r.pos
 		n, err := r.u32("body size")
 		if err != nil {
 			return err
-		}
-		if int64(n) > int64(r.left()) || function >= len(w.functions) {
-			return malformed(start, r.where, "the body of function %d is not where it should be", function)
 		}
 		b.r = r.take(int(n), within(function))
 		w.function = uint32(function)

@@ -12,7 +12,8 @@ import (
 // that is not backed by bytes or a function that takes minutes to compile. It
 // does not check types: engines do, and may still refuse a module that Lint
 // accepts. It allocates nothing in proportion to the module and is safe for
-// concurrent use.
+// concurrent use. The limits are those of Read, which held the counts of
+// sections against them.
 //
 // Its error is invalid_module for code that is malformed or uses proposals
 // that this host refuses, or limit_exceeded with the limit's name; both name
@@ -86,7 +87,7 @@ func (l *linter) section(s *Section) error {
 }
 
 func (l *linter) functionSection(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.functions", l.limits.Functions}, 1)
+	n, err := r.vector(vectorLimit{}, 1)
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (l *linter) functionSection(r *reader) error {
 }
 
 func (l *linter) tables(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.tables", l.limits.Tables}, 3)
+	n, err := r.vector(vectorLimit{}, 3)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (l *linter) tables(r *reader) error {
 }
 
 func (l *linter) memories(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.memories", l.limits.Memories}, 2)
+	n, err := r.vector(vectorLimit{}, 2)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func valType(r *reader) error {
 }
 
 func (l *linter) globals(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.globals", l.limits.Globals}, 3)
+	n, err := r.vector(vectorLimit{}, 3)
 	if err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (l *linter) globals(r *reader) error {
 }
 
 func (l *linter) exports(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.exports", l.limits.Exports}, 3)
+	n, err := r.vector(vectorLimit{}, 3)
 	if err != nil {
 		return err
 	}
@@ -249,7 +250,7 @@ const (
 )
 
 func (l *linter) elements(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.elements", l.limits.Elements}, 2)
+	n, err := r.vector(vectorLimit{}, 2)
 	if err != nil {
 		return err
 	}
@@ -312,7 +313,7 @@ func (l *linter) element(r *reader) error {
 }
 
 func (l *linter) data(r *reader) error {
-	n, err := r.vector(vectorLimit{"module.dataSegments", l.limits.DataSegments}, 2)
+	n, err := r.vector(vectorLimit{}, 2)
 	if err != nil {
 		return err
 	}
