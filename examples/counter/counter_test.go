@@ -10,6 +10,9 @@ import (
 func TestTheCounterIsFreshInEveryCall(t *testing.T) {
 	acme := testenv.New(t, testenv.Config()).Tenant("acme")
 	acme.Build(".")
+	if r := acme.Report("counter"); r.Class != "pure" || r.Path != "reset" || r.Image == nil || r.Fuel == 0 || r.Measured == nil {
+		t.Errorf("the report is %+v", r)
+	}
 	count := func() {
 		out := acme.Chat("counter/com.acme.Counter.count")
 		if got, _ := out.Output.(map[string]any); got["calls"] != 1.0 {

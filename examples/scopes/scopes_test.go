@@ -14,6 +14,9 @@ func TestScopes(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme")
 	acme.Build(".")
+	if r := acme.Report("scopes"); r.Class != "chat" || r.Path != "reset" || r.Image == nil || r.Fuel == 0 || r.Measured == nil {
+		t.Errorf("the report is %+v", r)
+	}
 
 	t.Run("a rest call with two scopes on one memory id ends the memory with the request", func(t *testing.T) {
 		acme, first := acme.In(t), len(env.Model.Calls())

@@ -19,6 +19,9 @@ func TestTheLeadNeedsTheOwnersGrant(t *testing.T) {
 	acme := env.Tenant("acme")
 	acme.Install(string(translator))
 	acme.Build("lead")
+	if r := acme.Report("team-lead"); r.Class != "tools" || r.Path != "reset" || r.Image == nil || r.Fuel == 0 || r.Measured == nil {
+		t.Errorf("the report is %+v", r)
+	}
 	const greet = "team-lead/com.acme.Lead.greet"
 
 	acme.WantCode(abi.GuestFailed).Chat(greet, "name", "Ada", "language", "French")

@@ -144,6 +144,19 @@ func (a *Actor) Versions(plugin string) []client.Version {
 	return all
 }
 
+// Report returns the report on a plugin's active version.
+func (a *Actor) Report(plugin string) client.Report {
+	a.t.Helper()
+	p, err := a.Client().Plugin(a.t.Context(), plugin)
+	a.check("read plugin "+plugin, err)
+	if p.Active == nil {
+		a.t.Fatalf("%s is not active", plugin)
+	}
+	r, err := a.Client().Report(a.t.Context(), plugin, p.Active.Digest)
+	a.check("read the report on "+plugin, err)
+	return r
+}
+
 // Memories lists all histories that the actor may see, of one plugin or of
 // all ("").
 func (a *Actor) Memories(plugin string) []client.Memory {
