@@ -35,10 +35,15 @@ type Config struct {
 	Limits store.PluginLimits
 	// Admissions bounds how many modules are admitted, and for how long.
 	Admissions AdmissionLimits
-	Loaded     int              // versions kept ready at once; 0 = 1,000
-	Quarantine *quarantine.List // what must not run; nil: nothing
-	Log        *Log             // of plugins, for what is refused of them; nil: nobody is told
-	Now        func() time.Time // nil = time.Now
+	Loaded     int // versions kept ready at once; 0 = 1,000
+	// LoadedBytes is how much memory the versions that are kept ready take
+	// together, what they share counted once. Past it those go that were not
+	// used for longest; what is in use stays. 0 = 1 GiB.
+	LoadedBytes int64
+	LoadedIdle  time.Duration    // after which a version that nobody uses is not kept ready; 0 = 10 min
+	Quarantine  *quarantine.List // what must not run; nil: nothing
+	Log         *Log             // of plugins, for what is refused of them; nil: nobody is told
+	Now         func() time.Time // nil = time.Now
 }
 
 // Catalog is the plugins of all tenants. It is safe for concurrent use.
@@ -53,7 +58,11 @@ type Catalog struct {
 	abandoned sync.WaitGroup // loads whose callers left, and what judges modules
 }
 
-const defaultLoaded = 1000
+const (
+	defaultLoaded      = 1000
+	defaultLoadedBytes = 1 << 30
+	defaultLoadedIdle  = 10 * time.Minute
+)
 
 // NewCatalog returns a catalog over a store.
 func NewCatalog(cfg Config) (*Catalog, error) {
@@ -67,10 +76,19 @@ func NewCatalog(cfg Config) (*Catalog, error) {
 	if cfg.Loaded == 0 {
 		cfg.Loaded = defaultLoaded
 	}
+	if cfg.LoadedBytes == 0 {
+		cfg.LoadedBytes = defaultLoadedBytes
+	}
+	if cfg.LoadedIdle == 0 {
+		cfg.LoadedIdle = defaultLoadedIdle
+	}
+	if cfg.LoadedBytes < 0 || cfg.LoadedIdle < 0 {
+		errs = append(errs, errors.New("plugins: Config.LoadedBytes and LoadedIdle must be positive"))
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	cache, err := newCache(cfg.Loaded)
+	cache, err := newCache(cfg.Loaded, cfg.LoadedBytes, cfg.LoadedIdle, cfg.Sandbox.LoadedBytes)
 	errs = append(errs, err)
 	return &Catalog{cfg: cfg, cache: cache, admissions: newAdmissions(cfg.Admissions, cfg.Now)}, errors.Join(errs...)
 }

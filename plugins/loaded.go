@@ -21,6 +21,7 @@ type Loaded struct {
 	Manifest abi.Manifest
 	Code     *sandbox.Plugin // nil: a prompt plugin
 	methods  map[qualified]*Method
+	texts    int64 // bytes of memory that it takes besides its code
 
 	mu   sync.Mutex // guards refs
 	refs int        // 0: closed, and never used again
@@ -66,6 +67,13 @@ func (l *Loaded) acquire() bool {
 	return true
 }
 
+// inUse reports whether others than the cache use the version.
+func (l *Loaded) inUse() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refs > 1
+}
+
 // Release lets go of the version. The last one to do so closes its code.
 func (l *Loaded) Release() {
 	l.mu.Lock()
@@ -79,6 +87,13 @@ func (l *Loaded) Release() {
 	}
 }
 
+// What a version takes besides its code, in bytes: so much, and so many times
+// its manifest and report for those, their schemas and templates. Measured.
+const (
+	loadedBytes = 6 << 10
+	loadedTimes = 5
+)
+
 // load makes a stored version ready, with one user: the caller. What is stored
 // was checked at admission, so an error is a fault of the host or its storage.
 func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
@@ -90,7 +105,10 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 	if err != nil {
 		return nil, stored(err)
 	}
-	l := &Loaded{Version: v, Manifest: manifest, methods: map[qualified]*Method{}, refs: 1}
+	l := &Loaded{
+		Version: v, Manifest: manifest, methods: map[qualified]*Method{}, refs: 1,
+		texts: loadedBytes + loadedTimes*int64(len(v.Manifest)+len(v.Report)),
+	}
 	for _, s := range manifest.Services {
 		for _, spec := range s.Methods {
 			m, err := loadMethod(s, spec, schemas)
