@@ -52,11 +52,13 @@ func (v *Invoker) exportedID(ctx context.Context, f *frame) (string, error) {
 // log; what it used is added to the frame's usage.
 func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []byte) ([]byte, error) {
 	timeout := pluginTimeout(f.running.Manifest)
-	cause := carrel.FailLimit("invoke.guest", abi.Timeout, "limits.timeout",
-		fmt.Sprintf("the plugin did not answer within %v (its manifest's limits.timeout)", timeout))
+	late := func() error {
+		return carrel.FailLimit("invoke.guest", abi.Timeout, "limits.timeout",
+			fmt.Sprintf("the plugin did not answer within %v (its manifest's limits.timeout)", timeout))
+	}
 	out, err := f.running.Code.Call(ctx, sandbox.Call{
 		Export: export, Input: input, Host: imports.New(&guest{v, f}),
-		Share: string(f.tree.call.Caller.Tenant), Limit: timeout, LimitCause: cause,
+		Share: string(f.tree.call.Caller.Tenant), Limit: timeout, LimitCause: late,
 	})
 	f.usage.Guest += out.Guest
 	f.usage.Fuel += out.Fuel

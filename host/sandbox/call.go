@@ -23,9 +23,9 @@ type Call struct {
 	// Limit bounds the call from when it first has a slot; 0 is no limit but
 	// that of the context.
 	Limit time.Duration
-	// LimitCause says why a call ended that took longer than Limit. nil is
-	// context.DeadlineExceeded.
-	LimitCause error
+	// LimitCause says why a call ended that took longer than Limit. It is
+	// asked once at the most; nil is context.DeadlineExceeded.
+	LimitCause func() error
 }
 
 // Result is what a call left, also when it failed.
@@ -76,19 +76,16 @@ func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
 	return Result{Output: r.output, Log: r.log.finish(), Guest: r.onCPU, Fuel: r.fuel}, err
 }
 
-// execute waits for a CPU slot and runs a guest on it. limit bounds the
+// execute waits for a CPU slot and runs a guest on it. most bounds the
 // guest's time, this wait not counted; 0 is no limit but ctx.
-func (s *Sandbox) execute(ctx context.Context, limit time.Duration, cause error, r *run, guest func(context.Context) error) error {
+func (s *Sandbox) execute(ctx context.Context, most time.Duration, cause func() error, r *run, guest func(context.Context) error) error {
 	if err := r.takeSlot(ctx); err != nil {
 		return ended(ctx, "wait for a CPU slot", err)
 	}
 	defer r.giveSlot()
-	if limit > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, limit, cause)
-		defer cancel()
-		ctx = limited
-	}
-	return guest(ctx)
+	limited := limit(ctx, most, cause)
+	defer limited.release()
+	return guest(limited) //nolint:contextcheck // it is made of ctx
 }
 
 // within runs the steps in an instance, after its initialisation if that is

@@ -223,8 +223,9 @@ func TestTheLimitOfACall(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{Slots: 1})
 	p := open(t, s, spinner())
 	cause := carrel.FailLimit("test", abi.Timeout, "limits.timeout", "too slow")
+	because := func() error { return cause }
 	t.Run("it ends the guest, with its cause", func(t *testing.T) {
-		_, err := p.Call(t.Context(), sandbox.Call{Export: "spin", Limit: time.Millisecond, LimitCause: cause})
+		_, err := p.Call(t.Context(), sandbox.Call{Export: "spin", Limit: time.Millisecond, LimitCause: because})
 		if !errors.Is(err, cause) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
@@ -234,7 +235,7 @@ func TestTheLimitOfACall(t *testing.T) {
 		release := sandbox.OccupySlot(t, s, "a")
 		answered := make(chan error, 1)
 		go func() {
-			_, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b", Limit: limit, LimitCause: cause})
+			_, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b", Limit: limit, LimitCause: because})
 			answered <- err
 		}()
 		until(t, func() bool { _, waiting := sandbox.OnSlots(s, "b"); return waiting == 1 })
