@@ -74,7 +74,8 @@ func (c *Context) Has(feature string) bool { return c.host.Has(feature) }
 // writes.
 func (c *Context) Log() *slog.Logger { return c.log }
 
-// Deadline returns when the host will stop the call.
+// Deadline returns when the host will stop the call; an hour from now in a
+// warm-up.
 func (c *Context) Deadline() time.Time { return c.host.Deadline() }
 
 // Rand returns a generator that was seeded for this call alone. It panics if

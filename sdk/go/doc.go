@@ -48,12 +48,26 @@
 // # What lives how long
 //
 // The host initialises a module once, when it is uploaded, and starts every
-// call from a snapshot of that state. What a call writes into variables is
+// call from a snapshot of that state (and of the warm-up). What a call writes into variables is
 // gone after it; state that must live goes into chat memory. Package-level
 // initialisers run under deterministic clock and random stubs and without host
 // calls. The generator of math/rand is part of the snapshot and so yields the
 // same numbers in every call: use Context.Rand, which is seeded anew for each,
 // or crypto/rand.
+//
+// # Warm-up
+//
+// Much of what a short call costs is caches that it fills and throws away: the
+// codecs of encoding/json, compiled templates, tables. With Plugin.Warmup the
+// host calls one handler once, at upload, and starts every call from the state
+// that this left:
+//
+//	Warmup: &carrel.Warmup{Method: "com.example.Hello.greet", Params: greetParams{Name: "Ada"}},
+//
+// The warm-up runs under the stubs that initialisers run under. One that asks
+// the host for anything should go on without the answer; one that fails, traps
+// or takes longer than 5 s is left out, and `carrel push` says so. Method
+// carreltest.Host.Warmup runs it in a test.
 //
 // # Tests
 //

@@ -10,7 +10,8 @@ import (
 // payload is what a method takes or returns.
 type payload struct {
 	schema func() (json.RawMessage, error)
-	text   bool // plain text, not JSON
+	of     reflect.Type // of a handler's params; nil of anything else
+	text   bool         // plain text, not JSON
 }
 
 // Handler returns a method that is the plugin's own code. In is the struct
@@ -30,7 +31,7 @@ func Handler[In, Out any](name, description string, f func(ctx *Context, in In) 
 	in, out := reflect.TypeFor[In](), reflect.TypeFor[Out]()
 	m := Method{
 		name: name, description: description,
-		params: payload{schema: func() (json.RawMessage, error) { return schemaOf(in, forParams) }},
+		params: payload{of: in, schema: func() (json.RawMessage, error) { return schemaOf(in, forParams) }},
 		output: payload{schema: func() (json.RawMessage, error) { return schemaOf(out, forOutput) }},
 	}
 	if out.Kind() == reflect.String && !isJSONValue(out) {

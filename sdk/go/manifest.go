@@ -23,6 +23,7 @@ type (
 		MemoryNamespace    string               `json:"memoryNamespace,omitempty"`
 		Capabilities       abi.Capabilities     `json:"capabilities"`
 		Limits             *abi.PluginLimits    `json:"limits,omitempty"`
+		Warmup             *abi.Warmup          `json:"warmup,omitempty"`
 	}
 	serviceJSON struct {
 		Name          string       `json:"name"`
@@ -94,6 +95,12 @@ func (p Plugin) Manifest() ([]byte, error) {
 			errs = append(errs, err)
 		}
 	}
+	if p.Warmup != nil {
+		var err error
+		if m.Warmup, err = p.warmup(); err != nil {
+			errs = append(errs, fmt.Errorf("plugin: Warmup: %w", err))
+		}
+	}
 	services := map[string]bool{}
 	for i, s := range p.Services {
 		sj := serviceJSON{s.Name, s.Description, s.Scope, s.SystemMessage, []methodJSON{}}
@@ -119,6 +126,38 @@ func (p Plugin) Manifest() ([]byte, error) {
 		return nil, errors.Join(errs...)
 	}
 	return encode(m)
+}
+
+// warmup returns what the manifest says of the warm-up.
+func (p Plugin) warmup() (*abi.Warmup, error) {
+	method, ok := p.handler(p.Warmup.Method)
+	if !ok {
+		return nil, fmt.Errorf("the plugin has no handler %q; name one as Service.method", p.Warmup.Method)
+	}
+	out := &abi.Warmup{Method: p.Warmup.Method, Params: json.RawMessage("{}")}
+	if p.Warmup.Params == nil {
+		return out, nil
+	}
+	if got := reflect.TypeOf(p.Warmup.Params); got != method.params.of {
+		return nil, fmt.Errorf("Params is of type %v, and the handler %s takes %v", got, p.Warmup.Method, method.params.of)
+	}
+	var err error
+	if out.Params, err = encode(p.Warmup.Params); err != nil {
+		return nil, fmt.Errorf("encode Params: %w", err)
+	}
+	return out, nil
+}
+
+// handler finds a handler by Service.method.
+func (p Plugin) handler(name string) (Method, bool) {
+	for _, s := range p.Services {
+		for _, m := range s.Methods {
+			if m.chat == nil && s.Name+"."+m.name == name {
+				return m, true
+			}
+		}
+	}
+	return Method{}, false
 }
 
 func (d DefaultMemoryID) declared() (*abi.DefaultMemoryID, error) {

@@ -37,6 +37,7 @@ func TestManifestSaysWhatIsDeclaredAndNothingElse(t *testing.T) {
 				AllowDefaultIDLeak: true, MemoryNamespace: "shared",
 				Capabilities: carrel.Capabilities{Models: []string{"small"}, Call: []string{"billing/*"}},
 				Limits:       carrel.Limits{MemoryMiB: 16, Timeout: "5s"},
+				Warmup:       &carrel.Warmup{Method: "com.acme.Help.greet", Params: greetParams{"<Ada>"}},
 				Services: []carrel.Service{
 					{Name: "com.acme.Help", Scope: carrel.ScopeSession, SystemMessage: "Be <nice>.", Methods: []carrel.Method{
 						carrel.Chat("chat", carrel.ChatMethod{
@@ -58,7 +59,7 @@ func TestManifestSaysWhatIsDeclaredAndNothingElse(t *testing.T) {
 				`{"name":"com.acme.More","description":"More.","methods":[{"name":"greet","kind":"handler","export":"s1_greet","params":{"type":"object",` +
 				`"properties":{"name":{"type":"string","description":"who is greeted"}},"required":["name"]},"output":{"type":"string"}}]}],` +
 				`"defaultMemoryId":{"export":"default__memory_id","priority":-10},"allowDefaultIdLeak":true,"memoryNamespace":"shared",` +
-				`"capabilities":{"models":["small"],"call":["billing/*"]},"limits":{"memoryMiB":16,"timeout":"5s"}}`,
+				`"capabilities":{"models":["small"],"call":["billing/*"]},"limits":{"memoryMiB":16,"timeout":"5s"},"warmup":{"method":"com.acme.Help.greet","params":{"name":"<Ada>"}}}`,
 		},
 		"a chat method's params are its memory id and msg if none are declared": {
 			carrel.Plugin{Name: "p", Version: "1", Services: []carrel.Service{{
@@ -141,6 +142,33 @@ func TestManifestReportsEveryFaultOfTheDeclaration(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
 		}
+	}
+}
+
+func TestAWarmupIsACallOfAHandler(t *testing.T) {
+	for name, tc := range map[string]struct {
+		warmup carrel.Warmup
+		want   string // the member of the manifest, or a part of the error
+	}{
+		"without params":                    {carrel.Warmup{Method: "S.greet"}, `{"method":"S.greet","params":{}}`},
+		"a handler that is not there":       {carrel.Warmup{Method: "S.none"}, `has no handler "S.none"; name one as Service.method`},
+		"a handler without its service":     {carrel.Warmup{Method: "greet"}, `no handler "greet"`},
+		"a chat method":                     {carrel.Warmup{Method: "S.chat"}, `no handler "S.chat"`},
+		"params of another type":            {carrel.Warmup{Method: "S.greet", Params: chatParams{}}, "Params is of type carrel_test.chatParams, and the handler S.greet takes carrel_test.greetParams"},
+		"params that are a pointer to them": {carrel.Warmup{Method: "S.greet", Params: &greetParams{}}, "Params is of type *carrel_test.greetParams"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := carrel.Plugin{Name: "p", Version: "1", Warmup: &tc.warmup, Services: []carrel.Service{{Name: "S", Methods: []carrel.Method{
+				carrel.Handler("greet", "", greet), carrel.Chat("chat", carrel.ChatMethod{}),
+			}}}}
+			got, err := p.Manifest()
+			if err != nil {
+				got = []byte(err.Error())
+			}
+			if !strings.Contains(string(got), tc.want) || (err == nil) != strings.HasPrefix(tc.want, "{") {
+				t.Errorf("got %s, want …%s…", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -23,6 +23,10 @@ type Plugin struct {
 	MemoryNamespace    string // shared with other plugins; needs a grant
 	Capabilities       Capabilities
 	Limits             Limits
+	// Warmup is a call that the host makes once, at upload, so that every
+	// other call begins with what it left in variables and caches; nil if
+	// there is nothing to gain.
+	Warmup *Warmup
 }
 
 // Service is an AI service: a named group of methods with a scope.
@@ -65,6 +69,17 @@ type DefaultMemoryID struct {
 	// Priority orders the providers, lower numbers first; 0 stands for
 	// abi.DefaultProviderPriority.
 	Priority int
+}
+
+// Warmup is a call of a handler at upload. Nobody sees its output. It has no
+// host to ask: operations, Emit and errors of its own answer ENOSYS, and the
+// clock and randomness are the same each time. One that fails is left out,
+// which the version's report says.
+type Warmup struct {
+	Method string // a handler of this plugin: Service.method
+	// Params is a value of the handler's params type, such as greetParams{},
+	// as typical as can be: what it does not reach stays cold. nil is {}.
+	Params any
 }
 
 // Method is a method of a service, made by Chat or Handler.

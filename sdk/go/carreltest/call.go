@@ -22,7 +22,8 @@ type call struct {
 	input  []byte
 	output []byte
 	failed *carrel.Error
-	depth  int // of calls around this one
+	depth  int  // of calls around this one
+	alone  bool // in a warm-up: the host has no answers
 
 	service, method string // that run
 }
@@ -53,6 +54,9 @@ func (c *call) Output(b []byte) error {
 func (c *call) Fail(code, message string) { c.failed = &carrel.Error{Code: code, Message: message} }
 
 func (c *call) Emit(kind carrel.EmitKind, b []byte) error {
+	if c.alone {
+		return refuse("emit", abi.ENOSYS, abi.NotFound, aloneMessage)
+	}
 	c.host.Emitted = append(c.host.Emitted, Emitted{kind, string(b)})
 	return nil
 }
@@ -62,6 +66,9 @@ func (c *call) Log(level int, text string) {
 }
 
 func (c *call) Deadline() time.Time {
+	if c.alone {
+		return time.Now().Add(time.Hour)
+	}
 	if c.host.Deadline.IsZero() {
 		return time.Now().Add(time.Minute)
 	}
@@ -73,7 +80,12 @@ func (c *call) Random(b []byte) error {
 	return err
 }
 
-func (c *call) Has(feature string) bool { return c.operation(abi.Op(feature)) != nil }
+func (c *call) Has(feature string) bool {
+	return !c.alone && c.operation(abi.Op(feature)) != nil
+}
+
+// aloneMessage is why a host has no answers.
+const aloneMessage = "host calls do not work in a warm-up"
 
 // operation returns what performs an operation, or nil.
 func (c *call) operation(op abi.Op) func(request []byte) (any, error) {
@@ -113,6 +125,9 @@ func (c *call) operation(op abi.Op) func(request []byte) (any, error) {
 
 func (c *call) Call(op abi.Op, request []byte) ([]byte, error) {
 	c.host.Asked = append(c.host.Asked, Asked{op, slices.Clone(request)})
+	if c.alone {
+		return nil, refuse(string(op), abi.ENOSYS, abi.NotFound, aloneMessage)
+	}
 	perform := c.operation(op)
 	if perform == nil {
 		return nil, refuse(string(op), abi.ENOSYS, abi.NotFound, "carreltest does not simulate this operation")

@@ -50,6 +50,7 @@ type Host struct {
 	allowed []string        // capabilities.call
 	models  map[string]bool // aliases that the manifest names
 	ids     *abi.DefaultMemoryID
+	warmup  *abi.Warmup
 }
 
 // method is a method of the plugin under test.
@@ -78,7 +79,8 @@ type Asked struct {
 	Request json.RawMessage
 }
 
-// New returns a host for a plugin. Its error is that of Plugin.Manifest.
+// New returns a host for a plugin. Its error is that of Plugin.Manifest, or
+// that the params of the warm-up do not match the handler's schema.
 func New(p carrel.Plugin) (*Host, error) {
 	raw, err := p.Manifest()
 	if err != nil {
@@ -93,7 +95,7 @@ func New(p carrel.Plugin) (*Host, error) {
 			Tenant: "test", Plugin: p.Name, Version: "version-1", RequestID: "req-1", InvocationID: "inv-1",
 		},
 		Methods: map[string]Method{},
-		plugin:  p, allowed: m.Capabilities.Call, ids: m.DefaultMemoryID,
+		plugin:  p, allowed: m.Capabilities.Call, ids: m.DefaultMemoryID, warmup: m.Warmup,
 		random: rand.NewChaCha8([32]byte{}),
 		memory: newMemory(),
 		models: map[string]bool{},
@@ -107,6 +109,15 @@ func New(p carrel.Plugin) (*Host, error) {
 			if declared.Kind == abi.KindChat {
 				h.models[alias(declared.Model)] = true
 			}
+		}
+	}
+	if w := h.warmup; w != nil {
+		called, err := h.handler(w.Method)
+		if err == nil {
+			err = check(called.Params, w.Params)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the params of the warm-up do not match the schema of %s: %w", w.Method, err)
 		}
 	}
 	return h, nil
@@ -196,6 +207,25 @@ func (h *Host) DefaultMemoryID() (string, error) {
 		return "", err
 	}
 	return string(c.output), nil
+}
+
+// Warmup runs the plugin's warm-up as a host does at upload: whatever it asks
+// of the host answers ENOSYS, and its output is dropped. Its error is why a
+// host would leave the warm-up out. Unlike a host's, what it leaves in
+// variables is there in later calls only because theirs is.
+func (h *Host) Warmup() error {
+	if h.warmup == nil {
+		return fmt.Errorf("the plugin %s declares no warm-up", h.plugin.Name)
+	}
+	m, err := h.handler(h.warmup.Method)
+	if err != nil {
+		return err
+	}
+	c := &call{host: h, input: h.warmup.Params, service: m.service, method: m.Name, alone: true}
+	if err := c.run(m.Export); err != nil {
+		return fmt.Errorf("the warm-up fails, and a host would leave it out: %w", err)
+	}
+	return nil
 }
 
 // run calls a handler with params that it checks, and checks the output.
