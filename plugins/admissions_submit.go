@@ -50,8 +50,9 @@ func (c *Catalog) Submit(ctx context.Context, u Upload) (*Submission, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.Module = a.flight.module // so that equal bytes are held once
-	return &Submission{catalog: c, upload: u, admission: a, flight: a.flight}, nil
+	s := &Submission{catalog: c, upload: u, admission: a, flight: a.flight}
+	s.upload.Module = a.flight.module // so that equal bytes are held once
+	return s, nil
 }
 
 // judge waits for the module's turn and admits it. A panic would end the
