@@ -43,6 +43,11 @@ const (
 // say where the faults are; beyond it the answer is only that there are some.
 const maxExplained = 1 << 16
 
+// maxInVain bounds the failures that a validation may have to collect of
+// params that match in the end, as where one of several schemas has to hold;
+// beyond it they are asked first whether they match, without collecting any.
+const maxInVain = 1 << 8
+
 // location is the made-up address of the schema; nothing is ever loaded.
 const location = "schema:params"
 
@@ -65,13 +70,17 @@ func (s *Schema) Validate(v any, size int) error {
 		return carrel.FailLimit("schema.Validate", abi.LimitExceeded, "schemaWork", fmt.Sprintf(
 			"params of %d bytes are too much work for this method's params schema (limit schemaWork); send smaller params, or simplify the schema", size))
 	}
-	if s.holds(v) {
+	failures := times(s.weight.failures, n)
+	if failures > maxInVain && s.holds(v) {
 		return nil
 	}
-	if times(s.weight.failures, n) > maxExplained {
+	if failures > maxExplained {
 		return invalidParams([]carrel.Fault{{Message: "the params do not match the method's schema; they are too large to say where"}})
 	}
 	err := s.compiled.Validate(v)
+	if err == nil {
+		return nil
+	}
 	if failed, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		return invalidParams(paramFaults(failed))
 	}
