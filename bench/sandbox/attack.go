@@ -82,7 +82,7 @@ func arm(ctx context.Context, engine, name string) (assault, error) {
 // Both processes end with what they opened.
 
 func armCarrel(ctx context.Context, wasm []byte) (assault, error) {
-	s, err := openSandboxed(ctx, wasm)
+	s, err := openSandboxed(ctx, wasm, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -26,12 +26,21 @@ type sandboxed struct {
 	report  sandbox.Report
 }
 
-func openSandboxed(ctx context.Context, wasm []byte) (s sandboxed, err error) {
+// openSandboxed admits and opens a module, as a host does. warmup is nil
+// without one.
+func openSandboxed(ctx context.Context, wasm []byte, warmup *sandbox.Warmup) (s sandboxed, err error) {
+	setup := sandbox.Setup{Warmup: warmup}
 	if s.sandbox, err = sandbox.New(ctx, sandbox.Config{}); err != nil {
 		return s, err
 	}
-	if s.report, err = s.sandbox.Admit(ctx, sandbox.Candidate{Module: wasm}); err == nil {
-		s.plugin, err = s.sandbox.Open(ctx, wasm, sandbox.Setup{})
+	s.report, err = s.sandbox.Admit(ctx, sandbox.Candidate{
+		Module: wasm, Plan: func(sandbox.Report) (sandbox.Setup, error) { return setup, nil },
+	})
+	if err == nil && warmup != nil && !s.report.Warmup.Kept {
+		err = fmt.Errorf("the warm-up was left out: %w", s.report.Warmup.Err)
+	}
+	if err == nil {
+		s.plugin, err = s.sandbox.Open(ctx, wasm, setup)
 	}
 	if err != nil {
 		return s, errors.Join(err, s.sandbox.Close())

@@ -78,8 +78,8 @@ func path(plugin, method string) string {
 }
 
 // withManifest makes a plugin of a module, with these of its exports as
-// handlers.
-func withManifest(wasm []byte, name string, methods ...string) ([]byte, error) {
+// handlers, and the order as the warm-up of one of them, or "".
+func withManifest(wasm []byte, name, warmup string, methods ...string) ([]byte, error) {
 	type method map[string]any
 	var list []method
 	for _, m := range methods {
@@ -95,10 +95,14 @@ func withManifest(wasm []byte, name string, methods ...string) ([]byte, error) {
 		}
 		list = append(list, entry)
 	}
-	manifest, err := json.Marshal(map[string]any{
+	whole := map[string]any{
 		"abi": abi.Module, "name": name, "version": "1.0.0",
 		"services": []any{map[string]any{"name": service, "methods": list}},
-	})
+	}
+	if warmup != "" {
+		whole["warmup"] = abi.Warmup{Method: service + "." + warmup, Params: []byte(order)}
+	}
+	manifest, err := json.Marshal(whole)
 	if err != nil {
 		return nil, err
 	}

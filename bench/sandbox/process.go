@@ -152,7 +152,7 @@ func (b *bench) loaded(ctx context.Context) (err error) {
 
 func (p *process) load(ctx context.Context, n int) error {
 	name := fmt.Sprintf("small%d", n)
-	whole, err := withManifest(small(int32(n)), name, noop)
+	whole, err := withManifest(small(int32(n)), name, "", noop)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (b *bench) uploads(ctx context.Context) error {
 }
 
 func (b *bench) upload(ctx context.Context, p *process) (active, answered time.Duration, err error) {
-	whole, err := withManifest(b.guests.golang, goPlugin, total)
+	whole, err := withManifest(b.guests.golang, goPlugin, "", total)
 	if err != nil {
 		return 0, 0, err
 	}
