@@ -17,6 +17,7 @@ type env struct {
 	stdout, stderr io.Writer
 	vars           map[string]string // environment variables
 	colour         bool              // stdout is a terminal that takes colours
+	live           bool              // stderr is a terminal on which a line can be written anew
 	program        string            // starts this program once more; empty: nothing does
 }
 
@@ -31,6 +32,7 @@ func processEnv() env {
 	return env{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, vars: vars,
 		colour:  term.IsTerminal(int(os.Stdout.Fd())) && wantsColour(vars),
+		live:    term.IsTerminal(int(os.Stderr.Fd())) && vars["TERM"] != "dumb",
 		program: thisProgram(),
 	}
 }

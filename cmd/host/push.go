@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/internal/scaffold"
 )
@@ -18,13 +20,18 @@ import (
 func newPushCommand(e env) *cobra.Command {
 	n, o := connection{e: e}, output{e: e}
 	var opts client.UploadOptions
+	var wait, status bool
 	c := &cobra.Command{
 		Use:   "push FILE.wasm|FILE.md|FILE.yaml|DIR",
 		Short: "Upload a plugin and make it the active version",
 		Long: "Upload a plugin and make it the active version: a module, the source of a prompt\n" +
-			"plugin, or the module in the folder of a project that was built.",
+			"plugin, or the module in the folder of a project that was built. The host goes on\n" +
+			"with it if this command is interrupted; push --status DIGEST says how far it is.",
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if status {
+				return pushStatus(c.Context(), n, o, args[0])
+			}
 			wasm, err := readModule(e, args[0])
 			if err != nil {
 				return err
@@ -33,7 +40,14 @@ func newPushCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			up, err := cl.Upload(c.Context(), wasm, opts)
+			if !wait {
+				a, err := cl.UploadAsync(c.Context(), wasm, opts)
+				if err != nil {
+					return err
+				}
+				return o.result(a, func(w io.Writer) { fmt.Fprintln(w, a.Digest) })
+			}
+			up, err := upload(c.Context(), e, cl, wasm, opts)
 			if err != nil {
 				return err
 			}
@@ -51,7 +65,32 @@ func newPushCommand(e env) *cobra.Command {
 	o.flag(c)
 	c.Flags().BoolVar(&opts.Inactive, "inactive", false, "upload without activating")
 	c.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only let the host check the module")
+	c.Flags().BoolVar(&wait, "wait", true, "wait for the outcome; without it print the digest once the module has arrived")
+	c.Flags().BoolVar(&status, "status", false, "say how far the upload with a digest is, given instead of a file")
 	return c
+}
+
+// pushStatus says how far an upload is. It fails as the upload did.
+func pushStatus(ctx context.Context, n connection, o output, digest string) error {
+	if _, err := carrel.ParseDigest(digest); err != nil {
+		return usageError{err}
+	}
+	cl, err := n.client()
+	if err != nil {
+		return err
+	}
+	a, err := cl.Admission(ctx, digest)
+	if err != nil {
+		return err
+	}
+	if err := o.result(a, func(w io.Writer) {
+		if a.Problem == nil {
+			printAdmission(w, a)
+		}
+	}); err != nil || a.Problem == nil {
+		return err
+	}
+	return a.Problem
 }
 
 // readModule reads a module, or packs the source of a prompt plugin.

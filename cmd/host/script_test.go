@@ -31,6 +31,7 @@ const raceOptions = "atexit_sleep_ms=0"
 //	json [POINTER VALUE]          stdout must be JSON, and have VALUE at POINTER
 //	let NAME POINTER              set the variable NAME to what is at POINTER in stdout's JSON
 //	guest PATH FILE [calls|tools] write a module of that name and path, that may call its host, or other plugins
+//	slow FILE                     write a plugin that takes most of a second to initialise
 //	model                         start a model server and set MODEL_URL
 //	model hold|fail               let the next call wait for ever, or fail
 //	model arrived|gone N          wait until call N is there, or its client went away
@@ -52,7 +53,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": cmdStart, "end": cmdEnd, "said": cmdSaid, "exits": cmdExits,
-			"json": cmdJSON, "let": cmdLet, "model": cmdModel, "guest": cmdGuest,
+			"json": cmdJSON, "let": cmdLet, "model": cmdModel, "slow": cmdSlow, "guest": cmdGuest,
 		},
 	})
 }
