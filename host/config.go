@@ -82,6 +82,9 @@ type Limits struct {
 	Versions              int           `yaml:"versions" env:"VERSIONS"`                            // of one plugin
 	AnswerBytes           int64         `yaml:"answerBytes" env:"ANSWER_BYTES"`                     // of one model answer
 	LoadedVersions        int           `yaml:"loadedVersions" env:"LOADED_VERSIONS"`               // kept ready to be called
+	LoadedBytes           int64         `yaml:"loadedBytes" env:"LOADED_BYTES"`                     // of memory that these take together; what is in use stays beyond it
+	LoadedIdle            time.Duration `yaml:"loadedIdle" env:"LOADED_IDLE"`                       // without a call, after which a version is not kept ready
+	IdleBytes             int64         `yaml:"idleBytes" env:"IDLE_BYTES"`                         // of memory that instances of all plugins keep between calls
 	PluginLogLines        int           `yaml:"pluginLogLines" env:"PLUGIN_LOG_LINES"`              // kept of one plugin's log
 	Sessions              int           `yaml:"sessions" env:"SESSIONS"`                            // open at once, of one tenant
 	SessionIdleTTL        time.Duration `yaml:"sessionIdleTtl" env:"SESSION_IDLE_TTL"`              // of a session that asks for none
@@ -147,7 +150,7 @@ func DefaultConfig() Config {
 			Admissions: 200, AdmissionsTotal: 2000, AdmissionTimeout: 2 * time.Minute,
 			Timeout: 2 * time.Minute, CommitTimeout: 10 * time.Second, DrainTimeout: 20 * time.Second,
 			Invocations: 1024, ConcurrentInvocations: 256, TurnWaiters: 256,
-			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20, LoadedVersions: 256, PluginLogLines: 1000,
+			Plugins: 1000, Versions: 100, AnswerBytes: 4 << 20, LoadedVersions: 256, LoadedBytes: 1 << 30, LoadedIdle: 10 * time.Minute, IdleBytes: 512 << 20, PluginLogLines: 1000,
 			Sessions: 10_000, SessionIdleTTL: 30 * time.Minute, SessionMaxTTL: 24 * time.Hour,
 			SessionIdleTTLMax: 24 * time.Hour, SessionMaxTTLMax: 7 * 24 * time.Hour,
 			WebSockets: 10_000, FrameBytes: 1 << 20, FramesPerSecond: 50, SocketInvocations: 64, SocketIdle: 5 * time.Minute,
@@ -236,7 +239,8 @@ func (l Limits) all() map[string]int64 {
 		"timeout": int64(l.Timeout), "commitTimeout": int64(l.CommitTimeout), "drainTimeout": int64(l.DrainTimeout),
 		"invocations": int64(l.Invocations), "concurrentInvocations": int64(l.ConcurrentInvocations),
 		"turnWaiters": int64(l.TurnWaiters), "plugins": int64(l.Plugins), "versions": int64(l.Versions),
-		"answerBytes": l.AnswerBytes, "loadedVersions": int64(l.LoadedVersions), "pluginLogLines": int64(l.PluginLogLines),
+		"answerBytes": l.AnswerBytes, "loadedVersions": int64(l.LoadedVersions),
+		"loadedBytes": l.LoadedBytes, "loadedIdle": int64(l.LoadedIdle), "idleBytes": l.IdleBytes, "pluginLogLines": int64(l.PluginLogLines),
 		"sessions": int64(l.Sessions), "sessionIdleTtl": int64(l.SessionIdleTTL), "sessionMaxTtl": int64(l.SessionMaxTTL),
 		"sessionIdleTtlMax": int64(l.SessionIdleTTLMax), "sessionMaxTtlMax": int64(l.SessionMaxTTLMax),
 		"webSockets": int64(l.WebSockets), "frameBytes": l.FrameBytes, "framesPerSecond": int64(l.FramesPerSecond),

@@ -170,7 +170,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	known := plugins.Known{Models: h.models.Aliases(), Timeout: l.Timeout, WindowBytes: l.WindowBytes}
 	h.catalog, err = plugins.NewCatalog(plugins.Config{
 		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.moduleLimits(), h.sandbox),
-		Scopes: h.scopes, Loaded: l.LoadedVersions,
+		Scopes: h.scopes, Loaded: l.LoadedVersions, LoadedBytes: l.LoadedBytes, LoadedIdle: l.LoadedIdle,
 		Limits:     store.PluginLimits{Plugins: l.Plugins, Versions: l.Versions},
 		Admissions: plugins.AdmissionLimits{PerTenant: l.Admissions, Total: l.AdmissionsTotal, Timeout: l.AdmissionTimeout},
 		Quarantine: h.crashes, Log: h.lines,
@@ -200,7 +200,7 @@ var (
 func (h *Host) sandboxConfig() sandbox.Config {
 	return sandbox.Config{
 		Module: h.moduleLimits(), CompileCommand: h.cfg.CompileCommand, CacheDir: h.dir.Path(dirCode),
-		SnapshotDir: h.dir.Path(dirSnapshots), Log: h.log, Marks: h.marks,
+		SnapshotDir: h.dir.Path(dirSnapshots), Log: h.log, Marks: h.marks, IdleBytes: h.cfg.Limits.IdleBytes,
 	}
 }
 
