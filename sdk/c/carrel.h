@@ -13,7 +13,16 @@
  *   CARREL_EXPORT("greet") int32_t greet(void) { return carrel_output_text("hi"); }
  *
  * Each call starts from the state that the module had after its
- * initialisation: nothing that a call writes into variables outlives it.
+ * initialisation: nothing that a call writes into variables outlives it. If
+ * the manifest names a warm-up,
+ *
+ *   "warmup": { "method": "com.example.Hello.greet", "params": {} }
+ *
+ * the host calls that handler once, at upload, and each call starts from what
+ * it left. carrel_call and carrel_emit answer CARREL_ENOSYS in it, nobody
+ * reads what carrel_fail says, and generators that it seeds give each call the
+ * same numbers: seed them in an export "carrel_wake", which runs first in each
+ * call.
  *
  * A function that returns an int32_t returns 0 or a count, or a negative
  * carrel_errno. A refusal never ends the guest; carrel_last_error tells more.
