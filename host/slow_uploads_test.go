@@ -15,10 +15,12 @@ import (
 )
 
 // slowToCompile is an honest module of much code, that no other n has.
-func slowToCompile(n int) []byte {
+func slowToCompile(n int) []byte { return large(n, 2500) }
+
+func large(n int, functions int32) []byte {
 	m := wasmtest.New()
 	m.Memory(1)
-	for i := range int32(2500) {
+	for i := range functions {
 		f := m.Func([]byte{wasmtest.I32}, []byte{wasmtest.I32})
 		f.Get(0)
 		for j := range int32(60) {
@@ -26,9 +28,11 @@ func slowToCompile(n int) []byte {
 		}
 	}
 	m.Method(hostile.Fine).Const(0)
-	m.Custom(abi.ManifestSection, hostile.Manifest(fmt.Sprintf("slow%d", n), "20s", "", hostile.Fine))
+	m.Custom(abi.ManifestSection, hostile.Manifest(largeName(n), "20s", "", hostile.Fine))
 	return m.Bytes()
 }
+
+func largeName(n int) string { return fmt.Sprintf("large%d", n) }
 
 // small is a module of little code, that no other n has.
 func small(n int) []byte {

@@ -124,7 +124,7 @@ func (c *cache) putLoaded(b build, l *Loaded, unloads uint64) {
 	c.shrink(b)
 }
 
-// shrink unloads what was not asked for for longest, until the rest has room.
+// shrink unloads what nobody asked for the longest, until the rest has room.
 // What is in use stays, and so does the version that was just loaded: one that
 // is too large by itself is called as well.
 func (c *cache) shrink(except build) {

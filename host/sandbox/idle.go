@@ -56,6 +56,7 @@ func (p *Plugin) take(ctx context.Context) (*instance, error) {
 // can be; after everything else it is closed, whatever the state of it may be.
 func (p *Plugin) putBack(ctx context.Context, in *instance, err error) {
 	returned := err == nil || carrel.CodeOf(err) == abi.GuestFailed
+	//nolint:contextcheck // what keep closes to make room is another call's
 	if !returned || p.program.path != PathReset || !in.reset(p.program) || !p.keep(in) {
 		in.close(ctx)
 	}

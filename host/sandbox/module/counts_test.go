@@ -20,7 +20,7 @@ func TestCounts(t *testing.T) {
 		"a table section cut off": {[]string{section(4, "\x02\x70\x00\x05\x70\x01\x80")}, module.Counts{TableElements: 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := module.Read([]byte(wasm(tc.sections...)), module.DefaultLimits())
+			m, err := module.Read(wasm(tc.sections...), module.DefaultLimits())
 			if err != nil {
 				t.Fatal(err)
 			}
