@@ -93,7 +93,7 @@ func (s *Submission) Wait(ctx context.Context) (out Uploaded, err error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, admissions.limits.Timeout, carrel.FailLimit("plugins.Upload", abi.Overloaded, "admissionTimeout",
-		fmt.Sprintf("the module was not admitted within %v, with the time that it waited for others; upload it again, or let the host's operator raise `limits.admissionTimeout`",
+		fmt.Sprintf("the module was not admitted within %v, with the time that it waited for others; upload it again, or let the host's operator raise `limits.uploads` or `limits.admissionTimeout`",
 			admissions.limits.Timeout)))
 	defer stop()
 	admissions.await(s, cut)
