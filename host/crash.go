@@ -69,11 +69,11 @@ func (h *Host) lookBack() {
 	}
 }
 
-// How reports begin. The runtime indents what a panic says, so no line of that
-// looks so.
+// How reports look. Of a fatal error the runtime reports the stacks only; its
+// reason is on stderr.
 var (
 	asked   = regexp.MustCompile(`^\s*SIGQUIT: `)
-	crashed = regexp.MustCompile(`(?m)^(panic: |fatal error: |unexpected fault address |SIG[A-Z0-9]+: )`)
+	crashed = regexp.MustCompile(`(?m)^(panic: |runtime stack:|goroutine [0-9]+ |SIG[A-Z0-9]+: )`)
 )
 
 // crashed counts a crash against the guests that it may come from.

@@ -5,7 +5,6 @@ package host_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -304,9 +303,9 @@ func TestNoDamageToWhatIsKeptOfCrashesKeepsAHostFromStarting(t *testing.T) {
 	for _, name := range []string{"running", "crash.txt", "quarantine.json"} {
 		whole[name] = []byte(read(t, filepath.Join(f.data, name)))
 	}
-	// begin starts a host after somebody damaged its files, and returns what is
-	// quarantined then.
-	begin := func(t *testing.T, damage func(dir string)) []client.CrashedModule {
+	// begin starts a host so many times after somebody damaged its files, and
+	// returns what ran at crashes then.
+	begin := func(t *testing.T, starts int, damage func(dir string)) []client.CrashedModule {
 		t.Helper()
 		if err := os.RemoveAll(cfg.Data); err != nil {
 			t.Fatal(err)
@@ -321,33 +320,18 @@ func TestNoDamageToWhatIsKeptOfCrashesKeepsAHostFromStarting(t *testing.T) {
 		}
 		damage(cfg.Data)
 		var out []client.CrashedModule
-		for range 2 { // the second one after what the first one made of it
-			h, err := host.New(t.Context(), cfg, client.HostVersion{}, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- h.Run(ctx) }()
-			page, err := (&client.Client{Base: h.Info().Address, Key: testenv.AdminKey}).CrashedModules(t.Context(), client.ListOptions{})
-			if err != nil {
-				t.Error(err)
-			}
-			out = page.Data
-			stop()
-			if err := errors.Join(<-ended, h.Close()); err != nil {
-				t.Error(err)
-			}
+		for range starts {
+			out = ranAt(t, cfg)
 		}
 		return out
 	}
-	if all := begin(t, func(string) {}); len(all) != 1 || all[0].Since.IsZero() {
+	if all := begin(t, 2, func(string) {}); len(all) != 1 || all[0].Since.IsZero() {
 		t.Fatalf("without damage: %+v", all)
 	}
 	for name, content := range whole {
 		t.Run(name, func(t *testing.T) {
 			for region := range 8 {
-				begin(t, func(dir string) {
+				begin(t, 1, func(dir string) {
 					damaged := slices.Clone(content)
 					n := len(damaged) / 8
 					for i := region * n; i < (region+1)*n; i++ {
@@ -355,9 +339,9 @@ func TestNoDamageToWhatIsKeptOfCrashesKeepsAHostFromStarting(t *testing.T) {
 					}
 					overwrite(t, filepath.Join(dir, name), damaged)
 				})
-				begin(t, func(dir string) { overwrite(t, filepath.Join(dir, name), content[:len(content)*region/8]) })
+				begin(t, 1, func(dir string) { overwrite(t, filepath.Join(dir, name), content[:len(content)*region/8]) })
 			}
-			begin(t, func(dir string) { // a folder in its place, and a file in that of the reports
+			begin(t, 2, func(dir string) { // a folder in its place, and a file in that of the reports
 				if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.MkdirAll(filepath.Join(dir, name, "in it"), 0o700)); err != nil {
 					t.Fatal(err)
 				}

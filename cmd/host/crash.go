@@ -11,7 +11,7 @@ import (
 // the processor. The next start of the host finds out from it that this one
 // crashed. A process that is killed writes nothing.
 func reportCrashes(path string, log *slog.Logger) (stop func()) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // the host named it
 	if err == nil {
 		defer f.Close() //nolint:errcheck // the runtime has a descriptor of its own
 		err = debug.SetCrashOutput(f, debug.CrashOptions{})
