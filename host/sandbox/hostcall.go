@@ -58,9 +58,6 @@ func call(ctx context.Context, r *run, a []uint64) int64 {
 	var result []byte
 	var refused *Refusal
 	r.away(ctx, func() { result, refused = r.host.Do(ctx, name, sent) })
-	if err := ctx.Err(); err != nil {
-		panic(&stop{context: err})
-	}
 	if refused != nil {
 		return r.refuseAs(refused)
 	}

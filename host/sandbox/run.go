@@ -116,8 +116,8 @@ func (r *run) away(ctx context.Context, f func()) {
 // bytes returns a view of guest memory. It is valid until the guest runs
 // again; ok is false if any byte of it is outside.
 func (r *run) bytes(ptr, n uint32) (view []byte, ok bool) {
-	if r.memory == nil || uint64(ptr)+uint64(n) > uint64(r.memory.Size()) {
+	if r.memory == nil {
 		return nil, false
 	}
-	return r.memory.Read(ptr, n)
+	return r.memory.Read(ptr, n) // it adds in 64 bits
 }

@@ -210,6 +210,13 @@ func atAdmission(where string, mark func(m *wasmtest.Module, f *wasmtest.Func)) 
 		}),
 		does("traps", abi.GuestTrap, "", only(func(f *wasmtest.Func) { f.Unreachable() })),
 		does("divides by zero", abi.GuestTrap, "", only(func(f *wasmtest.Func) { f.Const(1).Const(0).Raw(0x6d).Drop() })),
+		does("grows its memory beyond what it may have", abi.OK, "", func(m *wasmtest.Module) func(*wasmtest.Func) {
+			m.Memory(1)
+			return func(f *wasmtest.Func) {
+				f.Loop().Const(16).Grow().Const(-1).Raw(0x47).BrIf(0).End() // i32.ne
+				f.Raw(0x3f, 0).Const(abi.DefaultMemoryMiB << 20 >> 16).Raw(0x4a).If().Unreachable().End()
+			}
+		}),
 		does("asks how much time is left", abi.OK, "", func(m *wasmtest.Module) func(*wasmtest.Func) {
 			left := m.Carrel("deadline_ms")
 			// What it does must depend on its bytes only.

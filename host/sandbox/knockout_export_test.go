@@ -1,0 +1,6 @@
+package sandbox
+
+import "github.com/carrelhost/carrel/host/sandbox/module"
+
+// RewriteOptions are those of every module.
+func RewriteOptions() module.Options { return rewriteOptions() }

@@ -1,0 +1,141 @@
+package sandbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutant is a test binary of which every guard can be knocked out.
+type mutant struct {
+	binary string
+	guards []guard
+}
+
+func buildMutant(t *testing.T) mutant {
+	t.Helper()
+	dir := t.TempDir()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mutant{binary: filepath.Join(dir, "mutant")}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for _, p := range guardedPackages() {
+		c := copyOf(t, p, rules())
+		m.guards = append(m.guards, c.guards...)
+		for name, src := range c.files {
+			path := filepath.Join(dir, p.name+"."+name)
+			if err := os.WriteFile(path, src, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			overlay.Replace[filepath.Join(here, p.dir, name)] = path
+		}
+	}
+	b, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", file, "-o", m.binary, ".")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c of the copy: %v\n%s", err, out)
+	}
+	return m
+}
+
+// shows judges cases with guards knocked out, and returns a verdict for each
+// up to the first that ended the process.
+func (m mutant) shows(t *testing.T, out []string, cases ...string) []string {
+	t.Helper()
+	// The process ends itself before that, if it can.
+	most := 2 * frozenAfter
+	if len(out) == 0 {
+		most = givenUpAfter * time.Duration(len(cases))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), most)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.binary)
+	cmd.Env = append(os.Environ(), heldEnv+"="+strings.Join(cases, "\n"), knockedOutEnv+"="+strings.Join(out, "\n"))
+	b, err := cmd.Output()
+	verdicts := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == unknownCase {
+		t.Fatal(verdicts[len(verdicts)-1])
+	} else if err != nil {
+		verdicts = append(verdicts, "the process ended: "+err.Error())
+	}
+	return slices.DeleteFunc(verdicts, func(v string) bool { return v == "" })
+}
+
+// TestNoGuardIsThereForNothing knocks out one guard after the other, and a
+// case of the corpus that it holds must then not be held any more. A guard
+// without a row fails, and so does a row whose guard or case is not there.
+func TestNoGuardIsThereForNothing(t *testing.T) {
+	m := buildMutant(t)
+	rows := slices.Concat(moduleRows(), ruleRows(), runRows())
+	missing := map[string]string{}
+	for _, g := range m.guards {
+		missing[g.id] = g.pos.String()
+	}
+	for name := range ruleNames() {
+		missing[name] = "the rules"
+	}
+	there := maps.Clone(missing)
+	for _, r := range rows {
+		for _, g := range append(r.although, r.guard) {
+			if there[g] == "" {
+				t.Errorf("there is no guard %q", g)
+			}
+		}
+		delete(missing, r.guard)
+	}
+	for g := range notBounds() {
+		if there[g] == "" {
+			t.Errorf("there is no guard %q", g)
+		}
+		delete(missing, g)
+	}
+	for g, where := range missing {
+		t.Errorf("%s: no case of the corpus is known that needs the guard %q", where, g)
+	}
+	var cases []string
+	for _, r := range rows {
+		cases = append(cases, r.by)
+	}
+	slices.Sort(cases)
+	cases = slices.Compact(cases)
+	for i, v := range m.shows(t, nil, cases...) {
+		if i < len(cases) && v != heldVerdict { // perhaps the machine was busy
+			v = m.shows(t, nil, cases[i])[0]
+		}
+		if v != heldVerdict {
+			t.Errorf("%s: %s", cases[min(i, len(cases)-1)], v)
+		}
+	}
+	for _, r := range rows {
+		t.Run(r.guard, func(t *testing.T) {
+			t.Parallel()
+			if len(r.although) > 0 {
+				if v := m.shows(t, r.although, r.by); v[0] != heldVerdict {
+					t.Errorf("%s, with the guard, but without %q: %s", r.by, r.although, v[0])
+				}
+			}
+			v := m.shows(t, append(slices.Clone(r.although), r.guard), r.by)
+			if v[0] == heldVerdict {
+				t.Errorf("%s: it is held without the guard", r.by)
+			}
+			t.Logf("%s: %.300s", r.by, v[0])
+		})
+	}
+}
