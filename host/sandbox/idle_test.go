@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 )
 
@@ -63,12 +64,14 @@ func TestInstancesOfAllPluginsShareOneBound(t *testing.T) {
 		}
 		return instances, whole
 	}
+	by, _ := s.Memory()
+	copies := by == image.Copy.String() // nothing is given back but by those that go
 	for i, p := range all {
 		run(t, p)
 		if got := sandbox.IdleBytes(s); got > room*kept {
 			t.Fatalf("after %d calls %d bytes are kept, at most %d are allowed", i+1, got, room*kept)
 		}
-		if i == room {
+		if i == room && !copies {
 			if n, whole := state(0, i+1); n != i+1 || whole != i+1-trimmedBy(kept, trimmed, room) {
 				t.Errorf("after the first call too many there are %d instances, %d of them whole", n, whole)
 			}
@@ -76,6 +79,9 @@ func TestInstancesOfAllPluginsShareOneBound(t *testing.T) {
 				t.Error("another one than that which waits for longest gave its memory back")
 			}
 		}
+	}
+	if copies {
+		return
 	}
 	if n, whole := state(plugins-room/2, plugins); n != room/2 || whole != room/2 {
 		t.Errorf("of the last %d plugins %d have an instance, %d a whole one", room/2, n, whole)
