@@ -37,6 +37,9 @@ func within(said, is int64) bool {
 }
 
 func TestIdleInstancesAreCountedAsTheProcessHasThem(t *testing.T) {
+	if slowness > 1 {
+		t.Skip("the race detector takes memory, too")
+	}
 	const n = 60
 	for name, tc := range map[string]struct {
 		wasm   func() []byte
@@ -74,6 +77,9 @@ func tabled(n int) []byte {
 }
 
 func TestLoadedCodeIsCountedAsTheProcessHasIt(t *testing.T) {
+	if slowness > 1 {
+		t.Skip("the race detector takes memory, too")
+	}
 	for name, tc := range map[string]struct {
 		n    int
 		wasm func(i int) []byte
