@@ -372,7 +372,7 @@ func TestAnAdmissionThatTakesTooLongIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := plugins.NewCatalog(plugins.Config{
 			Store: memstore.New(memstore.Config{}), Sandbox: box, Scopes: &scopes{},
-			Admit: func(_ context.Context, c plugins.Candidate) (plugins.Admission, error) {
+			Admit: func(context.Context, plugins.Candidate) (plugins.Admission, error) {
 				t.Error("it was judged")
 				return plugins.Admission{}, nil
 			},
