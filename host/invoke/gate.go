@@ -8,6 +8,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/lifetime"
 )
 
 // gate bounds how many requests run at once and lets the host drain.
@@ -16,28 +17,25 @@ type gate struct {
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	running map[*stay]struct{}
+	running map[*lifetime.Context]struct{}
 	tenants map[carrel.TenantID]int
 	idle    chan struct{} // closed when closed and nothing runs
 }
 
-// stay is a request that runs.
-type stay struct{ cancel context.CancelCauseFunc }
-
 func newGate(most, perTenant int) *gate {
 	return &gate{
 		most: most, perTenant: perTenant, idle: make(chan struct{}),
-		running: map[*stay]struct{}{}, tenants: map[carrel.TenantID]int{},
+		running: map[*lifetime.Context]struct{}{}, tenants: map[carrel.TenantID]int{},
 	}
 }
 
 // retryAfter is what a request that found no room is told to wait.
 const retryAfter = time.Second
 
-// enter admits a request. The context that it returns also ends when the host
-// stops; the caller calls leave once. Errors: draining, overloaded,
-// quota_exceeded.
-func (g *gate) enter(ctx context.Context, t carrel.TenantID) (inner context.Context, leave func(), err error) {
+// enter admits a request that may take so long, else it ends because it is
+// late. The context that it returns also ends when the host stops; the caller
+// calls leave once. Errors: draining, overloaded, quota_exceeded.
+func (g *gate) enter(ctx context.Context, t carrel.TenantID, most time.Duration, late func() error) (inner context.Context, leave func(), err error) {
 	const op = "invoke.enter"
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -55,20 +53,19 @@ func (g *gate) enter(ctx context.Context, t carrel.TenantID) (inner context.Cont
 			Msg: fmt.Sprintf("%d requests of this tenant run already; the host's operator can raise `limits.concurrentInvocations`", g.perTenant),
 		}
 	}
-	s := new(stay)
-	inner, s.cancel = context.WithCancelCause(ctx)
-	g.running[s] = struct{}{}
+	l := lifetime.New(ctx, most, late)
+	g.running[l] = struct{}{}
 	g.tenants[t]++
-	return inner, func() {
-		s.cancel(context.Canceled)
-		g.leave(t, s)
+	return l, func() {
+		l.End(nil)
+		g.leave(t, l)
 	}, nil
 }
 
-func (g *gate) leave(t carrel.TenantID, s *stay) {
+func (g *gate) leave(t carrel.TenantID, l *lifetime.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.running, s)
+	delete(g.running, l)
 	if g.tenants[t]--; g.tenants[t] == 0 {
 		delete(g.tenants, t)
 	}
@@ -106,8 +103,8 @@ func (g *gate) drain(ctx context.Context) {
 func (g *gate) cancel(cause error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for s := range g.running {
-		s.cancel(cause)
+	for l := range g.running {
+		l.End(cause)
 	}
 }
 

@@ -54,14 +54,13 @@ func (v *Invoker) Import(ctx context.Context, in Import) (store.History, error) 
 	if err := in.check(v.cfg.Limits); err != nil {
 		return store.History{}, err
 	}
-	ctx, leave, err := v.gate.enter(ctx, in.Caller.Tenant)
+	ctx, leave, err := v.gate.enter(ctx, in.Caller.Tenant, v.cfg.Limits.Timeout, func() error {
+		return carrel.FailLimit(op, abi.Timeout, "timeout", fmt.Sprintf("the import did not end within %v", v.cfg.Limits.Timeout))
+	})
 	if err != nil {
 		return store.History{}, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, v.cfg.Limits.Timeout, carrel.FailLimit(op, abi.Timeout, "timeout",
-		fmt.Sprintf("the import did not end within %v", v.cfg.Limits.Timeout)))
-	defer cancel()
 	h, err := v.doImport(ctx, in)
 	if err != nil {
 		return store.History{}, ended(ctx, err)

@@ -72,7 +72,6 @@ type Invoker struct {
 	turns *turnLocks
 	gate  *gate
 	seq   atomic.Uint64 // of the request that started last
-	late  error         // of requests that do not end within Limits.Timeout
 }
 
 // New returns an invoker.
@@ -90,7 +89,6 @@ func New(cfg Config) (*Invoker, error) {
 		cfg:   cfg,
 		turns: newTurnLocks(cfg.Limits.TurnWaiters, cfg.Now),
 		gate:  newGate(cfg.Limits.Invocations, cfg.Limits.PerTenant),
-		late:  tooLate(cfg.Limits.Timeout),
 	}, nil
 }
 
@@ -194,17 +192,15 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 	if c.Timeout == 0 {
 		c.Timeout = v.cfg.Limits.Timeout
 	}
-	ctx, leave, err := v.gate.enter(ctx, c.Caller.Tenant)
+	limit := c.Timeout
+	ctx, leave, err := v.gate.enter(ctx, c.Caller.Tenant, limit, func() error {
+		return carrel.FailLimit(op, abi.Timeout, "timeout",
+			fmt.Sprintf("the request did not end within %v; nothing of it was stored", limit))
+	})
 	if err != nil {
 		return Result{}, scope.Closed{}, err
 	}
 	defer leave()
-	late := v.late
-	if c.Timeout != v.cfg.Limits.Timeout {
-		late = tooLate(c.Timeout)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, late)
-	defer cancel()
 
 	t := &tree{seq: v.seq.Add(1), call: c, session: c.Socket}
 	defer t.queued()
@@ -237,12 +233,6 @@ func (v *Invoker) Run(ctx context.Context, c Call) (result Result, closed scope.
 		return Result{Usage: outer.usage}, closed, ended(ctx, err)
 	}
 	return result, closed, nil
-}
-
-// tooLate says why a request ends that takes longer.
-func tooLate(limit time.Duration) error {
-	return carrel.FailLimit("invoke.Run", abi.Timeout, "timeout",
-		fmt.Sprintf("the request did not end within %v; nothing of it was stored", limit))
 }
 
 // ended gives an error that the end of ctx caused the code of that end. One

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/lifetime"
 	"github.com/carrelhost/carrel/host/sandbox/marker"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
@@ -83,9 +84,9 @@ func (s *Sandbox) execute(ctx context.Context, most time.Duration, cause func() 
 		return ended(ctx, "wait for a CPU slot", err)
 	}
 	defer r.giveSlot()
-	limited := limit(ctx, most, cause)
-	defer limited.release()
-	return guest(limited) //nolint:contextcheck // it is made of ctx
+	limited := lifetime.New(ctx, most, cause)
+	defer limited.End(nil)
+	return guest(limited)
 }
 
 // within runs the steps in an instance, after its initialisation if that is

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/image"
@@ -265,10 +264,4 @@ func DecodeSnapshot(b []byte) (state State, passed int64, warmed bool, err error
 	state = State{Memory: make([]byte, int(s.pages)*PageBytes), Globals: s.values}
 	s.fill(state.Memory)
 	return state, s.passed, s.warmed, nil
-}
-
-// Limited returns the context of a guest that may take so long.
-func Limited(ctx context.Context, most time.Duration, cause func() error) (limited context.Context, release func()) {
-	l := limit(ctx, most, cause)
-	return l, l.release
 }

@@ -27,6 +27,7 @@ var floor = map[string]int{
 	"client":                2,
 	"host/memory":           2,
 	"host/model":            2,
+	"host/lifetime":         2,
 	"host/prompt":           2,
 	"host/sandbox/image":    2,
 	"host/sandbox/marker":   2,
