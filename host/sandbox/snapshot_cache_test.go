@@ -205,53 +205,6 @@ func rewrite(file string, b []byte) error {
 	return errors.Join(os.WriteFile(file, b, 0o600), sandbox.SealSnapshot(filepath.Dir(file)))
 }
 
-// TestSetupsHaveSnapshotsOfTheirOwn opens one module as several plugins.
-func TestSetupsHaveSnapshotsOfTheirOwn(t *testing.T) {
-	cfg, log := remembering(t)
-	more := warmed("scribble", "\x5a")
-	more.MemoryMiB++
-	cold := sandbox.Setup{MemoryMiB: abi.DefaultMemoryMiB}
-	setups := []sandbox.Setup{cold, warmed("scribble", "\x5a"), warmed("scribble", "\x5b"), warmed("grow", "\x5a"), more}
-	wasm := scribbler(initialised)
-	var want []sandbox.State
-	started(t, cfg, func(s *sandbox.Sandbox) {
-		for _, setup := range setups {
-			admit(t, s, wasm, setup)
-		}
-		for i, setup := range setups {
-			state := sandbox.Fresh(t, s, wasm, abi.DefaultMemoryMiB)
-			if setup.Warmup != nil {
-				state = sandbox.Warmed(t, s, wasm, setup)
-			}
-			want = append(want, state)
-			for j := range i {
-				if setup.MemoryMiB == setups[j].MemoryMiB && bytes.Equal(want[j].Memory, state.Memory) {
-					t.Errorf("setups %d and %d come to the same", i, j)
-				}
-			}
-		}
-	})
-	if got := entries(t, cfg.SnapshotDir); len(got) != len(setups) {
-		t.Fatalf("there are %d snapshots", len(got))
-	}
-	if got := entries(t, cfg.CacheDir); len(got) != 1 {
-		t.Errorf("the code was compiled %d times", len(got))
-	}
-	started(t, cfg, func(s *sandbox.Sandbox) {
-		for i, setup := range setups {
-			sameState(t, sandbox.Next(t, openWith(t, s, wasm, setup)), want[i])
-		}
-	})
-	// Bounds that a guest can notice are part of the name as well.
-	cfg.OutputBytes = 77
-	started(t, cfg, func(s *sandbox.Sandbox) { openWith(t, s, wasm, cold) })
-	cfg.OutputBytes, cfg.Fuel = 0, 1_000_000
-	started(t, cfg, func(s *sandbox.Sandbox) { openWith(t, s, wasm, cold) })
-	if n := strings.Count(log.String(), madeAnew); n != 2 {
-		t.Errorf("%d were made anew:\n%s", n, log)
-	}
-}
-
 // TestWhatNoGuestMadeIsNotStored opens a module that is its data only.
 func TestWhatNoGuestMadeIsNotStored(t *testing.T) {
 	cfg, log := remembering(t)
@@ -282,7 +235,7 @@ func TestAKillWhileASnapshotIsWritten(t *testing.T) {
 		"half of the sums were written": {func(dir, entry string) error { return errors.Join(os.Rename(entry, dir), os.Truncate(dir+"/sums", 9)) }, true},
 		"it was sealed":                 {func(dir, entry string) error { return os.Rename(entry, dir) }, true},
 		"it came into place":            {func(string, string) error { return nil }, false},
-		"an old one began to be removed": {func(dir, entry string) error {
+		"an old one began to be removed": {func(_, entry string) error {
 			return os.Rename(entry, filepath.Join(filepath.Dir(entry), "tmp-"+filepath.Base(entry)))
 		}, true},
 	} {
@@ -395,14 +348,14 @@ func TestAWarmupThatHadNoTimeGetsMore(t *testing.T) {
 		s.Locals(1, wasmtest.I32).Loop().Get(0).Const(1).Add().Set(0).Get(0).Const(200_000_000).Raw(0x48).BrIf(0).End().Const(0)
 	})
 	setup := warmed("learn", "")
-	cfg.AdmitTimeout = time.Millisecond
+	cfg.AdmitTimeout = 50 * time.Millisecond
 	started(t, cfg, func(s *sandbox.Sandbox) { runsTo(t, openWith(t, s, wasm, setup), 1001) })
 	if got := entries(t, cfg.SnapshotDir); len(got) > 0 {
 		t.Errorf("a state that came of a lack of time is kept: %q", got)
 	}
 	cfg.AdmitTimeout = time.Minute
 	started(t, cfg, func(s *sandbox.Sandbox) { runsTo(t, openWith(t, s, wasm, setup), 1008) })
-	cfg.AdmitTimeout = time.Millisecond
+	cfg.AdmitTimeout = 50 * time.Millisecond
 	started(t, cfg, func(s *sandbox.Sandbox) { runsTo(t, openWith(t, s, wasm, setup), 1008) })
 	if n := strings.Count(log.String(), madeAnew); n != 2 {
 		t.Errorf("it was made anew %d times:\n%s", n, log)

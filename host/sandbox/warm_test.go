@@ -126,7 +126,7 @@ func pupil(learn func(s school)) []byte {
 // learns adds a word to what run writes.
 func (s school) learns(word func(c *wasmtest.Code)) {
 	s.Const(100).Const(100).Load()
-	word(&s.Func.Code)
+	word(&s.Code)
 	s.Add().Store()
 }
 
@@ -175,6 +175,30 @@ func TestAWarmupThatFailsIsLeftOut(t *testing.T) {
 				t.Errorf("the log is %s", text)
 			}
 			runsTo(t, openWith(t, s, wasm, setup), tc.want)
+		})
+	}
+}
+
+// TestAGoGuestSurvivesItsWarmup has a runtime give up in the warm-up: nothing
+// of that is in the state that calls begin with.
+func TestAGoGuestSurvivesItsWarmup(t *testing.T) {
+	wasm := goModule(t)
+	s := newSandbox(t, sandbox.Config{})
+	for export, message := range map[string]string{
+		"deadlock": "trapped in deadlock", "crash": "trapped in crash", "leave": "exited with code 3",
+	} {
+		t.Run(export, func(t *testing.T) {
+			setup := warmed(export, "")
+			r := admit(t, s, wasm, setup)
+			if r.Warmup.Kept || r.Warmup.Err == nil || !strings.Contains(r.Warmup.Err.Error(), message) {
+				t.Errorf("got %+v", r.Warmup)
+			}
+			p := openWith(t, s, wasm, setup)
+			for _, export := range []string{"churn", "echo", "churn"} {
+				if result, err := p.Call(t.Context(), sandbox.Call{Export: export, Input: []byte("{}")}); err != nil {
+					t.Errorf("%s: %v\n%v", export, err, result.Log)
+				}
+			}
 		})
 	}
 }
@@ -285,89 +309,6 @@ func TestAWarmupHasToHaveAPlaceForItsState(t *testing.T) {
 			sameState(t, sandbox.Next(t, openWith(t, s, wasm, setup)), sandbox.Fresh(t, s, wasm, abi.DefaultMemoryMiB))
 		})
 	}
-}
-
-func TestWhatWasAdmittedIsOpenedAtOnce(t *testing.T) {
-	s := newSandbox(t, sandbox.Config{})
-	wasm, setup := scribbler(initialised), warmed("grow", "\x5a")
-	var stages []sandbox.Stage
-	_, err := s.Admit(t.Context(), sandbox.Candidate{
-		Module: wasm, Plan: func(sandbox.Report) (sandbox.Setup, error) { return setup, nil },
-		Stage: func(s sandbox.Stage) { stages = append(stages, s) },
-	})
-	if err != nil || !slices.Equal(stages, []sandbox.Stage{sandbox.StageLint, sandbox.StageCompile, sandbox.StageInitialise, sandbox.StageWarm}) {
-		t.Errorf("got %v, %v", stages, err)
-	}
-	if n := sandbox.Programs(s); n != 1 {
-		t.Fatalf("there are %d programs", n)
-	}
-	same, other := openWith(t, s, wasm, setup), openWith(t, s, wasm, warmed("grow", "\x5b"))
-	cold := open(t, s, wasm)
-	if n := sandbox.Programs(s); n != 3 || sandbox.SameProgram(same, other) || sandbox.SameProgram(same, cold) {
-		t.Errorf("there are %d programs", n)
-	}
-	if !sandbox.SameProgram(same, openWith(t, s, wasm, warmed("grow", "\x5a"))) {
-		t.Error("one setup has two programs")
-	}
-	admit(t, s, numbered(1), sandbox.Setup{}) // another one is the latest
-	for _, p := range []*sandbox.Plugin{same, other, cold} {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if n := sandbox.Programs(s); n != 2 { // one plugin is open still
-		t.Errorf("%d programs are left", n)
-	}
-}
-
-// hungry is a guest whose _initialize needs so many MiB, and traps without.
-func hungry(mib int32) []byte {
-	m := wasmtest.New()
-	m.Memory(1)
-	f := m.Func(nil, nil)
-	m.Export(abi.InitializeExport, wasmtest.FuncKind, f.Index)
-	f.Const(mib*16 - 1).Grow().Const(-1).Raw(0x46).If().Unreachable().End()
-	m.Method("run").Const(0)
-	m.Custom(abi.ManifestSection, []byte("{}"))
-	return m.Bytes()
-}
-
-func TestAnInitialisationThatNeedsMoreMemoryIsToldSo(t *testing.T) {
-	for name, tc := range map[string]struct {
-		needs   int32
-		has     int
-		code    abi.Code
-		message string
-	}{
-		"it has what it needs":             {48, 48, abi.OK, ""},
-		"it has less":                      {48, 47, abi.LimitExceeded, "more than the 47 MiB of memory"},
-		"it has the default":               {33, 0, abi.LimitExceeded, "raise limits.memoryMiB"},
-		"no plugin can have what it needs": {65, 40, abi.GuestTrap, "unreachable"},
-		"nor if it has the most":           {65, 64, abi.GuestTrap, "unreachable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSandbox(t, sandbox.Config{})
-			_, err := s.Admit(t.Context(), sandbox.Candidate{
-				Module: hungry(tc.needs), Plan: func(sandbox.Report) (sandbox.Setup, error) { return sandbox.Setup{MemoryMiB: tc.has}, nil },
-			})
-			wantCode(t, err, tc.code)
-			if err != nil && !strings.Contains(err.Error(), tc.message) {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-	t.Run("before it is initialised", func(t *testing.T) {
-		s := newSandbox(t, sandbox.Config{})
-		m := wasmtest.New()
-		m.Memory(33)
-		m.Method("run").Const(0)
-		_, err := s.Admit(t.Context(), sandbox.Candidate{
-			Module: m.Bytes(), Plan: func(sandbox.Report) (sandbox.Setup, error) { return sandbox.Setup{MemoryMiB: 2}, nil },
-		})
-		if e := asError(t, err); e.Limit != "sandbox.memory" {
-			t.Errorf("got %v", err)
-		}
-	})
 }
 
 // A prompt plugin has nothing to warm up.

@@ -139,7 +139,7 @@ func (p Plugin) warmup() (*abi.Warmup, error) {
 		return out, nil
 	}
 	if got := reflect.TypeOf(p.Warmup.Params); got != method.params.of {
-		return nil, fmt.Errorf("Params is of type %v, and the handler %s takes %v", got, p.Warmup.Method, method.params.of)
+		return nil, fmt.Errorf("its params are of type %v, and the handler %s takes %v", got, p.Warmup.Method, method.params.of)
 	}
 	var err error
 	if out.Params, err = encode(p.Warmup.Params); err != nil {

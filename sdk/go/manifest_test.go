@@ -154,8 +154,8 @@ func TestAWarmupIsACallOfAHandler(t *testing.T) {
 		"a handler that is not there":       {carrel.Warmup{Method: "S.none"}, `has no handler "S.none"; name one as Service.method`},
 		"a handler without its service":     {carrel.Warmup{Method: "greet"}, `no handler "greet"`},
 		"a chat method":                     {carrel.Warmup{Method: "S.chat"}, `no handler "S.chat"`},
-		"params of another type":            {carrel.Warmup{Method: "S.greet", Params: chatParams{}}, "Params is of type carrel_test.chatParams, and the handler S.greet takes carrel_test.greetParams"},
-		"params that are a pointer to them": {carrel.Warmup{Method: "S.greet", Params: &greetParams{}}, "Params is of type *carrel_test.greetParams"},
+		"params of another type":            {carrel.Warmup{Method: "S.greet", Params: chatParams{}}, "its params are of type carrel_test.chatParams, and the handler S.greet takes carrel_test.greetParams"},
+		"params that are a pointer to them": {carrel.Warmup{Method: "S.greet", Params: &greetParams{}}, "its params are of type *carrel_test.greetParams"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := carrel.Plugin{Name: "p", Version: "1", Warmup: &tc.warmup, Services: []carrel.Service{{Name: "S", Methods: []carrel.Method{
