@@ -39,6 +39,7 @@ type called struct {
 	cfg    sandbox.Config
 	host   sandbox.Host
 	ends   []abi.Code // instead of the attack's
+	times  int        // one call after the other; 0 is once
 	weighs bool       // what it holds while it runs is looked at
 	alone  bool       // all calls are of one share
 	beside bool       // another's call must come to its end while it runs
@@ -54,6 +55,7 @@ func ofAttack() map[string]func(corpus.Attack) error {
 	mute.Random = strings.NewReader("")
 	return map[string]func(corpus.Attack) error{
 		"called":                         judge(called{cfg: small}),
+		"called twice":                   judge(called{cfg: small, times: 2}),
 		"called and weighed":             judge(called{cfg: small, weighs: true}),
 		"called with little fuel":        judge(called{cfg: dear, ends: []abi.Code{abi.FuelExhausted}}),
 		"called without randomness":      judge(called{cfg: mute, ends: []abi.Code{abi.GuestFailed}}),
@@ -145,7 +147,7 @@ func (c called) judge(a corpus.Attack) (err error) {
 	case panics:
 		call.Host = c.host
 	}
-	faults := make([]error, a.Calls)
+	faults := make([]error, a.Calls, a.Calls+2)
 	start := used()
 	var all sync.WaitGroup
 	for n := range a.Calls {
@@ -154,7 +156,11 @@ func (c called) judge(a corpus.Attack) (err error) {
 		if !c.alone {
 			call.Share = crowd[n%len(crowd)]
 		}
-		all.Go(func() { faults[n] = c.one(p, a, call) })
+		all.Go(func() {
+			for range max(1, c.times) {
+				faults[n] = errors.Join(faults[n], c.one(p, a, call))
+			}
+		})
 	}
 	watched := make(chan error, 1)
 	done := make(chan struct{})

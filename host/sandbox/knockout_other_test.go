@@ -6,5 +6,5 @@ import "time"
 
 func boundMemory(uint64) {}
 
-// used is how long this process has computed, at most.
-func used() time.Duration { return time.Since(time.Time{}) }
+// used is how long this process has computed, at most, since some time.
+func used() time.Duration { return time.Duration(time.Now().UnixNano()) }

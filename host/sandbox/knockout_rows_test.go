@@ -10,6 +10,9 @@ func ruleRows() []row {
 	called := func(guard, attack string, although ...string) row {
 		return row{guard, "called: " + attack, although}
 	}
+	twice := func(guard, where string, although ...string) row {
+		return row{guard, "called twice: it looks for what an earlier call left in " + where, although}
+	}
 	return []row{
 		visited("fuel at loop headers", "it spins"),
 		visited("fuel at function entries", "it recurses exponentially, without a loop"),
@@ -35,6 +38,16 @@ func ruleRows() []row {
 		{"the start function is not the engine's to run", "admitted: the start function spins", nil},
 		{"names are cut", "named: a function with a name of a megabyte", nil},
 		{"names are few", "named: twenty-nine thousand functions with long names", nil},
+
+		twice("table.set forbids a reset", "a table, with table.set"),
+		twice("table.init forbids a reset", "a table, with table.init"),
+		twice("table.copy forbids a reset", "a table, with table.copy"),
+		twice("elem.drop forbids a reset", "its segments of elements", "table.init forbids a reset"),
+		twice("data.drop forbids a reset", "its segments of data"),
+		twice("a vector in a global forbids a reset", "a global of a vector"),
+		twice("a memory that grew is not used again", "the size of its memory"),
+		twice("memory is set back", "its memory"),
+		twice("globals are set back", "a global"),
 
 		{"what runs has a deadline", "admitted: the start function spins", nil},
 		called("fuel comes in slices", "it spins"),

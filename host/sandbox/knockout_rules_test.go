@@ -49,7 +49,20 @@ func rules() []rule {
 		{"module", "assemble.go", `{sectionElement, elements},`, `{sectionStart, startSection(w)}, {sectionElement, elements},`},
 		{"module", "rewrite.go", `Printable(name, mostNameBytes)`, `Printable(name, unless("names are cut", mostNameBytes, 1<<30))`},
 		{"module", "rewrite.go", `left < 0`, `left < unless("names are few", 0, -1<<40)`},
+		{"module", "reset.go", "\tw.notResettable(o)\n}\n\n// unrestorable", `	if unless(map[string]string{"table.set": "table.set forbids a reset", "table.init": "table.init forbids a reset", "table.copy": "table.copy forbids a reset", "elem.drop": "elem.drop forbids a reset", "data.drop": "data.drop forbids a reset"}[o.what], true, false) {
+		w.notResettable(o)
+	}
+}
 
+// unrestorable`},
+		{"module", "reset.go", `w.notResettable(obstacle{what: valTypeName`, `if !stillThere("a vector in a global forbids a reset") {
+		return
+	}
+	w.notResettable(obstacle{what: valTypeName`},
+
+		{"sandbox", "idle.go", `in.module.Memory().Size() != in.pages*PageBytes || in.slot.Reset() != nil`,
+			`unless("a memory that grew is not used again", in.module.Memory().Size() != in.pages*PageBytes, false) || unless("memory is set back", in.slot.Reset, func() error { return nil })() != nil`},
+		{"sandbox", "idle.go", `in.restore(p.values)`, `in.restore(unless("globals are set back", p.values, nil))`},
 		{"sandbox", "call.go", `return ended(ctx, "wait for a CPU slot", err)
 	}`, `return ended(ctx, "wait for a CPU slot", err)
 	}

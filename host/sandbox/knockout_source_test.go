@@ -272,11 +272,12 @@ func (f *finder) refusal(stmt ast.Stmt, prefix string) {
 			if len(around.List) > 0 {
 				what = string(f.src[f.offset(around.List[0].Pos()):f.offset(around.List[len(around.List)-1].End())])
 			}
-			if tagged && of.Tag != nil {
+			switch {
+			case tagged && of.Tag != nil:
 				f.statement(stmt, prefix+what+" of "+f.text(of.Tag))
-			} else if what == "default" {
+			case what == "default":
 				f.statement(stmt, prefix+what)
-			} else {
+			default:
 				f.condition(stmt, prefix, what, around.List)
 			}
 			return

@@ -115,14 +115,28 @@ func TestNoGuardIsThereForNothing(t *testing.T) {
 	}
 	slices.Sort(cases)
 	cases = slices.Compact(cases)
-	for i, v := range m.shows(t, nil, cases...) {
-		if i < len(cases) && v != heldVerdict { // perhaps the machine was busy
-			v = m.shows(t, nil, cases[i])[0]
+	t.Run("with all guards", func(t *testing.T) {
+		for some := range slices.Chunk(cases, 20) {
+			t.Run(some[0], func(t *testing.T) {
+				t.Parallel()
+				for rest := some; len(rest) > 0; {
+					verdicts := m.shows(t, nil, rest...)
+					if len(verdicts) == 0 {
+						t.Fatalf("there is no verdict on %q", rest)
+					}
+					for i, v := range verdicts[:min(len(verdicts), len(rest))] {
+						if v != heldVerdict { // perhaps the machine was busy
+							v = m.shows(t, nil, rest[i])[0]
+						}
+						if v != heldVerdict {
+							t.Errorf("%s: %s", rest[i], v)
+						}
+					}
+					rest = rest[min(len(verdicts), len(rest)):]
+				}
+			})
 		}
-		if v != heldVerdict {
-			t.Errorf("%s: %s", cases[min(i, len(cases)-1)], v)
-		}
-	}
+	})
 	for _, r := range rows {
 		t.Run(r.guard, func(t *testing.T) {
 			t.Parallel()
@@ -131,11 +145,16 @@ func TestNoGuardIsThereForNothing(t *testing.T) {
 					t.Errorf("%s, with the guard, but without %q: %s", r.by, r.although, v[0])
 				}
 			}
-			v := m.shows(t, append(slices.Clone(r.although), r.guard), r.by)
-			if v[0] == heldVerdict {
+			v := heldVerdict
+			for range 3 { // a guest gets nowhere if the machine is busy
+				if v = m.shows(t, append(slices.Clone(r.although), r.guard), r.by)[0]; v != heldVerdict {
+					break
+				}
+			}
+			if v == heldVerdict {
 				t.Errorf("%s: it is held without the guard", r.by)
 			}
-			t.Logf("%s: %.300s", r.by, v[0])
+			t.Logf("%s: %.300s", r.by, v)
 		})
 	}
 }

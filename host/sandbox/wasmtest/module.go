@@ -145,9 +145,11 @@ func (m *Module) Global(initial int32) uint32 {
 	return uint32(len(m.globals) - 1)
 }
 
-// GlobalOf adds a mutable global of a number type, 0 at first, and exports it.
+// GlobalOf adds a mutable global of a number type or V128, 0 at first, and
+// exports it.
 func (m *Module) GlobalOf(typ byte, export string) uint32 {
-	zero := map[byte][]byte{I32: {0x41, 0}, I64: {0x42, 0}, F32: {0x43, 0, 0, 0, 0}, F64: {0x44, 0, 0, 0, 0, 0, 0, 0, 0}}[typ]
+	zero := map[byte][]byte{I32: {0x41, 0}, I64: {0x42, 0}, F32: {0x43, 0, 0, 0, 0}, F64: {0x44, 0, 0, 0, 0, 0, 0, 0, 0},
+		V128: append([]byte{0xfd, 12}, make([]byte, 16)...)}[typ]
 	m.globals = append(m.globals, slices.Concat([]byte{typ, 1}, zero, []byte{0x0b}))
 	index := uint32(len(m.globals) - 1)
 	m.Export(export, GlobalKind, index)
