@@ -43,6 +43,22 @@ func TestTheOutputOfAHandler(t *testing.T) {
 	}
 }
 
+func TestAHandlerThatAsksForNothingNeedsNoStore(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	if _, o := e.answered(e.raw("g/H.echo", `{}`)); o.err != nil { // its version is loaded
+		t.Fatal(o.err)
+	}
+	if err := e.disk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.disk.ListTenants(t.Context(), "", 1); err == nil {
+		t.Fatal("a store that is closed answers")
+	}
+	if _, o := e.answered(e.raw("g/H.echo", `{}`)); o.err != nil || o.Output != "{}" || o.Pending {
+		t.Errorf("got %+v", o)
+	}
+}
+
 func TestAHandlerThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		address, params string
