@@ -344,8 +344,8 @@ func TestAWarmupThatHadNoTimeGetsMore(t *testing.T) {
 	cfg, log := remembering(t)
 	wasm := pupil(func(s school) {
 		s.learns(func(c *wasmtest.Code) { c.Const(7) })
-		// Some 200 million rounds, each of a few units of fuel.
-		s.Locals(1, wasmtest.I32).Loop().Get(0).Const(1).Add().Set(0).Get(0).Const(200_000_000).Raw(0x48).BrIf(0).End().Const(0)
+		// A billion rounds, each of a few units of fuel.
+		s.Locals(1, wasmtest.I32).Loop().Get(0).Const(1).Add().Set(0).Get(0).Const(1_000_000_000).Raw(0x48).BrIf(0).End().Const(0)
 	})
 	setup := warmed("learn", "")
 	cfg.AdmitTimeout = 50 * time.Millisecond
