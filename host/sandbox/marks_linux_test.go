@@ -123,7 +123,7 @@ func crashed(t *testing.T) (report []byte, guests []marker.Guest) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$") //nolint:gosec // this test
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), faultEnv+"="+dir)
 	if out, err := cmd.CombinedOutput(); err == nil || ctx.Err() != nil {
 		t.Fatalf("the process did not crash: %s", out)

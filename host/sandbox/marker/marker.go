@@ -99,7 +99,8 @@ func Open(path string, marks int) (*File, []Guest, error) {
 
 // blank makes a file all zero and maps it. Every byte is written, not only
 // the length set: a write to a mapping for which the disk has no block ends
-// the process.
+// the process. File systems that copy on write can still run out of blocks;
+// those of SQLite's shared memory, beside it, are no better off.
 func blank(on *os.File, size int) ([]byte, error) {
 	if _, err := on.WriteAt(make([]byte, size), 0); err != nil {
 		return nil, err
