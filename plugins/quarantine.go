@@ -6,14 +6,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/host/quarantine"
 )
-
-// Quarantined returns what is known of a version that is quarantined, with all
-// its methods, by the digest of its bytes. ok is false of any other.
-func (c *Catalog) Quarantined(d carrel.Digest) (r quarantine.Record, ok bool) {
-	return c.cfg.Quarantine.Of(d)
-}
 
 // healthy refuses what is quarantined: forbidden.
 func (c *Catalog) healthy(op string, d carrel.Digest) error {
@@ -23,8 +16,9 @@ func (c *Catalog) healthy(op string, d carrel.Digest) error {
 	return nil
 }
 
+// refusal is nil for what is not quarantined.
 func (c *Catalog) refusal(op string, d carrel.Digest) *carrel.Error {
-	r, ok := c.Quarantined(d)
+	r, ok := c.cfg.Quarantine.Of(d)
 	if !ok {
 		return nil
 	}
