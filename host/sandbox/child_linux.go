@@ -30,16 +30,25 @@ func limitProcess(memory int64, cpu time.Duration) error {
 		return err
 	}
 	space := pages*uint64(os.Getpagesize()) + uint64(memory)
-	// Soft and hard are the same: the runtime ignores the signal of the soft
-	// limit of time.
-	seconds := uint64(math.Ceil(cpu.Seconds()))
-	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: space, Max: space}); err != nil {
+	if err := lower(syscall.RLIMIT_AS, space); err != nil {
 		return err
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &syscall.Rlimit{Cur: seconds, Max: seconds}); err != nil {
+	if err := lower(syscall.RLIMIT_CPU, uint64(math.Ceil(cpu.Seconds()))); err != nil {
 		return err
 	}
 	return syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness)
+}
+
+// lower limits a resource, unless whoever started the host limited it more:
+// nobody may raise that but root, and root would not want it. Soft and hard are
+// the same: the runtime ignores the signal of the soft limit of time.
+func lower(resource int, most uint64) error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &now); err != nil {
+		return err
+	}
+	most = min(most, now.Max)
+	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: most, Max: most})
 }
 
 // killed reports whether a process was ended by SIGKILL.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
@@ -77,6 +78,22 @@ func slowModule(times int) []byte {
 	}
 	m.Method("run").Const(0)
 	return m.Bytes()
+}
+
+func TestAChildKeepsLowerLimitsOfItsHost(t *testing.T) {
+	if !sandbox.LimitsChildren {
+		t.Skip("children are not limited here")
+	}
+	cfg := inChildren(t)
+	cfg.CompileCommand = append([]string{"/bin/sh", "-c", `ulimit -t 1 && exec "$0" "$@"`}, cfg.CompileCommand...)
+	s := newSandbox(t, cfg)
+	_, err := s.Admit(t.Context(), sandbox.Candidate{Module: slowModule(1000)})
+	if carrel.CodeOf(err) != abi.Overloaded {
+		t.Errorf("a module that takes longer than the system gives the host: %v", err)
+	}
+	if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: counter().Bytes()}); err != nil {
+		t.Errorf("one that does not: %v", err)
+	}
 }
 
 func TestAChildCompilesWhatThisProcessThenRuns(t *testing.T) {
