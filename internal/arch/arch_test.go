@@ -69,6 +69,7 @@ var floor = map[string]int{
 	"examples/counter":                 9,
 	"examples/scopes":                  9,
 	"examples/team/lead":               9,
+	"examples/warmup":                  9,
 	"examples/websocket-chat/page":     9,
 	"examples/websocket-chat/terminal": 9,
 
