@@ -21,7 +21,7 @@ func ruleRows() []row {
 		called("the depth of calls is counted", "it recurses without an end"),
 		called("the depth of calls of several results is counted", "it recurses without an end through functions of two results"),
 		called("a frame counts what it does when it returns", "it works while it comes back from a deep recursion"),
-		called("a frame counts its values", "it recurses without an end with a hundred values in each frame"),
+		called("a frame counts its values", "it recurses without an end with three hundred values in each frame"),
 		visited("memory.init is charged", "it initialises a megabyte of memory a thousand times"),
 		visited("memory.copy is charged", "it copies 8 MiB a thousand times, without a loop"),
 		visited("memory.fill is charged", "it fills 16 MiB a thousand times, without a loop"),

@@ -30,8 +30,8 @@ func unseen() []Attack {
 		return func(f *wasmtest.Func) { f.Call(g.Index).Drop().Drop() }
 	})
 	multiple.Limit = "sandbox.stack"
-	valued := attack("it recurses without an end with a hundred values in each frame", abi.GuestTrap, func(m *wasmtest.Module) func(*wasmtest.Func) {
-		const values = 100
+	valued := attack("it recurses without an end with three hundred values in each frame", abi.GuestTrap, func(m *wasmtest.Module) func(*wasmtest.Func) {
+		const values = 300
 		g := m.Func([]byte{wasmtest.I32}, []byte{wasmtest.I32})
 		for n := range int32(values) {
 			g.Get(0).Const(n).Raw(0x6c) // i32.mul
