@@ -137,6 +137,11 @@ func ParseDigest(s string) (Digest, error) {
 // String returns the digest as 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
+// MarshalText implements encoding.TextMarshaler, for logs: JSON would have the
+// bytes as an array of numbers, in which nobody recognises a digest. There is
+// no way back but ParseDigest.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
 // VersionRef picks a version of a plugin: by digest, by its number n (1 is
 // the first), or, as the zero value, the active one.
 type VersionRef struct {

@@ -1,6 +1,9 @@
 package carrel_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
 	"regexp"
 	"strings"
 	"testing"
@@ -71,4 +74,22 @@ func FuzzNames(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(wantNames)
+}
+
+func TestADigestIsLoggedAsItIsWritten(t *testing.T) {
+	d := carrel.DigestOf([]byte("module"))
+	var out bytes.Buffer
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("said", "digest", d, "all", []carrel.Digest{d})
+	var line struct {
+		Digest string
+		All    []string
+	}
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Digest != d.String() || len(line.All) != 1 || line.All[0] != d.String() {
+		t.Errorf("the log in JSON is %s, %v", &out, err)
+	}
+	out.Reset()
+	slog.New(slog.NewTextHandler(&out, nil)).Info("said", "digest", d)
+	if !strings.Contains(out.String(), " digest="+d.String()+"\n") {
+		t.Errorf("the log is %s", &out)
+	}
 }
