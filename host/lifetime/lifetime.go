@@ -64,7 +64,8 @@ func (c *Context) Err() error {
 }
 
 // Value implements context.Context. Once somebody waits, it also is where
-// package context finds the cause, and what ends with this one.
+// package context finds the cause, and what ends with this one. context.Cause
+// asks Err before, which waits for what has ended.
 func (c *Context) Value(key any) any {
 	c.mu.Lock()
 	waited := c.waited

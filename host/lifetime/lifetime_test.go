@@ -53,6 +53,7 @@ func TestAContextEndsAsAnyOther(t *testing.T) {
 		}{
 			{"somebody waits", func(ctx context.Context) { ctx.Done() }},
 			{"nobody waits", func(context.Context) {}},
+			{"nobody waits, and its cause is asked for first", nil},
 		} {
 			t.Run(c.name+" while "+waited.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -70,9 +71,14 @@ func TestAContextEndsAsAnyOther(t *testing.T) {
 					if at, ok := ctx.Deadline(); ok != (first != 0) || ok && time.Until(at) != first {
 						t.Errorf("its deadline is in %v (%t), want %v", time.Until(at), ok, first)
 					}
-					waited.wait(ctx)
+					if waited.wait != nil {
+						waited.wait(ctx)
+					}
 					c.end(cancel, ctx.End)
 					synctest.Wait()
+					if waited.wait == nil {
+						wantCause(ctx, t, c.cause)
+					}
 					wantEnd(ctx, t, c.want, c.cause)
 					// What is made of it ends as it does.
 					child, stop := context.WithCancel(ctx)
@@ -89,9 +95,7 @@ func wantEnd(ctx context.Context, t *testing.T, want, cause error) {
 	if got := ctx.Err(); !errors.Is(got, want) || want == nil && got != nil {
 		t.Errorf("its error is %v, want %v", got, want)
 	}
-	if got := context.Cause(ctx); !errors.Is(got, cause) || cause == nil && got != nil {
-		t.Errorf("its cause is %v, want %v", got, cause)
-	}
+	wantCause(ctx, t, cause)
 	select {
 	case <-ctx.Done():
 		if want == nil {
@@ -101,6 +105,13 @@ func wantEnd(ctx context.Context, t *testing.T, want, cause error) {
 		if want != nil {
 			t.Error("it goes on")
 		}
+	}
+}
+
+func wantCause(ctx context.Context, t *testing.T, cause error) {
+	t.Helper()
+	if got := context.Cause(ctx); !errors.Is(got, cause) || cause == nil && got != nil {
+		t.Errorf("its cause is %v, want %v", got, cause)
 	}
 }
 
