@@ -40,8 +40,9 @@ type Progress struct {
 	Plugin carrel.PluginName // "" until the manifest is known
 	N      int               // the version's number; 0 until it is stored
 
-	// Refused says why, without its cause and cut to what may be kept; nil in
-	// every other state. Request is the request that was refused first.
+	// Refused says why, without its cause and cut to what may be kept, and
+	// Request which upload was refused so, the first if several were. Both are
+	// zero in every other state.
 	Refused *carrel.Error
 	Request string
 }
@@ -89,7 +90,24 @@ type admission struct {
 	at     candidate
 	users  int // submissions of it that have not ended
 	flight *flight
+	came   outcome // what tells the most of those that have ended
 }
+
+// outcome is what a submission came to, if that is no version.
+type outcome struct {
+	tells   int // one of the constants below; 0: none has ended
+	plugin  carrel.PluginName
+	refused *carrel.Error // nil: a dry run that found nothing to refuse
+	request string
+}
+
+// What the submissions of one module come to tells the more the later it is in
+// this list.
+const (
+	tellsThatOneLeft = iota + 1 // which says nothing about the module
+	tellsOfADryRun
+	tellsOfAnUpload
+)
 
 // admissions remembers what is being admitted and, for a while, what became of
 // it. Nothing of it is durable. It is safe for concurrent use.
@@ -119,7 +137,7 @@ var errDraining = carrel.Fail("plugins.Submit", abi.Draining, "this host is shut
 
 // enter counts one more submission of a module. If nobody else's is under way,
 // start makes the flight that judges it.
-func (s *admissions) enter(at candidate, request string, start func(*admission) *flight) (*admission, error) {
+func (s *admissions) enter(at candidate, start func(*admission) *flight) (*admission, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -134,7 +152,7 @@ func (s *admissions) enter(at candidate, request string, start func(*admission) 
 			return nil, err
 		}
 		a = &admission{at: at, Progress: Progress{
-			Digest: at.digest, State: State(sandbox.StageQueue), Since: s.now(), Request: request,
+			Digest: at.digest, State: State(sandbox.StageQueue), Since: s.now(),
 		}}
 		s.known[at] = a
 		s.ofTenant[at.tenant]++
@@ -180,15 +198,17 @@ func (s *admissions) forget(a *admission) {
 	}
 }
 
-// find returns how far the admission of a module is.
-func (s *admissions) find(at candidate) (Progress, bool) {
+// find returns how far the admission of a module is. firm is true if a version
+// of the module tells nothing newer: as long as the admission goes on, and
+// once an upload was refused.
+func (s *admissions) find(at candidate) (p Progress, firm, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.known[at]
 	if a == nil || a.users == 0 && !s.fresh(a) {
-		return Progress{}, false
+		return Progress{}, false, false
 	}
-	return a.copied(), true
+	return a.copied(), !a.State.Ended() || a.State == StateRefused && a.came.tells == tellsOfAnUpload, true
 }
 
 func (s *admissions) progress(a *admission) Progress {
@@ -225,7 +245,8 @@ func (s *admissions) advance(a *admission, next State) {
 }
 
 // leave ends a submission. With the last one the judging ends, too, if it has
-// not.
+// not. A version ends the admission at once; anything else only when nobody is
+// left who may yet make one.
 func (s *admissions) leave(sub *Submission, out Uploaded, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,24 +257,41 @@ func (s *admissions) leave(sub *Submission, out Uploaded, err error) {
 		a.flight.cancel()
 		s.ended = append(s.ended, a)
 	}
-	// A dry run beside an upload tells less than that, and who only left while
-	// others stay tells nothing.
-	switch {
-	case err == nil && out.Plugin.Active == out.Version.Digest:
-		s.end(a, StateActive, out)
-	case err == nil && !sub.upload.DryRun:
-		s.end(a, StateStored, out)
-	case err == nil && (!a.State.Ended() || a.State == StateRefused):
-		s.end(a, StateChecked, out)
-	case err != nil && !a.State.Ended() && (a.users == 0 || !sub.left):
-		a.Refused = kept(err)
-		s.advance(a, StateRefused)
+	if err == nil && !sub.upload.DryRun {
+		state := StateStored
+		if out.Plugin.Active == out.Version.Digest {
+			state = StateActive
+		}
+		a.Plugin, a.N = out.Version.Plugin, out.Version.N
+		s.advance(a, state)
+		return
 	}
+	if came := sub.came(out, err); came.tells > a.came.tells {
+		a.came = came
+	}
+	if a.users > 0 || a.State.Ended() {
+		return
+	}
+	a.Plugin, a.Refused, a.Request = a.came.plugin, a.came.refused, a.came.request
+	if a.Refused != nil {
+		s.advance(a, StateRefused)
+		return
+	}
+	s.advance(a, StateChecked)
 }
 
-func (s *admissions) end(a *admission, state State, out Uploaded) {
-	a.Plugin, a.N, a.Refused = out.Version.Plugin, out.Version.N, nil
-	s.advance(a, state)
+// came is what a submission came to that made no version.
+func (s *Submission) came(out Uploaded, err error) outcome {
+	switch {
+	case err == nil:
+		return outcome{tells: tellsOfADryRun, plugin: out.Version.Plugin}
+	case s.left:
+		return outcome{tells: tellsThatOneLeft, refused: kept(err), request: s.upload.Request}
+	case s.upload.DryRun:
+		return outcome{tells: tellsOfADryRun, refused: kept(err), request: s.upload.Request}
+	default:
+		return outcome{tells: tellsOfAnUpload, refused: kept(err), request: s.upload.Request}
+	}
 }
 
 // await lets cut end what a submission waits for.

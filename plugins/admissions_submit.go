@@ -41,7 +41,7 @@ func (c *Catalog) Submit(ctx context.Context, u Upload) (*Submission, error) {
 	if err := c.healthy("plugins.Submit", at.digest); err != nil {
 		return nil, err
 	}
-	a, err := c.admissions.enter(at, u.Request, func(a *admission) *flight {
+	a, err := c.admissions.enter(at, func(a *admission) *flight {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f := &flight{module: u.Module, cancel: cancel, done: make(chan struct{})}
 		c.abandoned.Go(func() { c.judge(ctx, a, f, u) })
@@ -129,14 +129,19 @@ func because(ctx context.Context, err error) error {
 
 // Progress tells how far the latest admission of a module in a tenant is. One
 // that is over is remembered for an hour; what is stored is found by its
-// version for as long as that is there, with the state that it has now. If
-// there is neither it returns not_found.
+// version for as long as that is there, with the state that it has now,
+// whatever a later dry run or an upload that was given up came to. An upload
+// that was refused is told all the same: whoever waits for it must not take
+// the version of before for its own. If there is neither it returns not_found.
 func (c *Catalog) Progress(ctx context.Context, t carrel.TenantID, d carrel.Digest) (Progress, error) {
-	p, known := c.admissions.find(candidate{t, d})
-	if known && p.State != StateActive && p.State != StateStored {
+	p, firm, known := c.admissions.find(candidate{t, d})
+	if firm {
 		return p, nil
 	}
 	v, err := c.cfg.Store.FindVersion(ctx, t, d)
+	if carrel.CodeOf(err) == abi.NotFound && known && (p.State == StateChecked || p.State == StateRefused) {
+		return p, nil
+	}
 	if err != nil {
 		return Progress{}, fmt.Errorf("find version: %w", err)
 	}
@@ -144,7 +149,7 @@ func (c *Catalog) Progress(ctx context.Context, t carrel.TenantID, d carrel.Dige
 	if err != nil {
 		return Progress{}, err
 	}
-	if !known {
+	if !known || p.N != v.N {
 		p = Progress{Digest: d, Since: v.CreatedAt}
 	}
 	p.Plugin, p.N, p.State = v.Plugin, v.N, StateStored

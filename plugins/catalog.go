@@ -108,7 +108,7 @@ type Upload struct {
 	// Enter waits for the module's turn to be judged, until ctx ends; leave is
 	// called after that. nil: there is no wait.
 	Enter   func(ctx context.Context) (leave func(), err error)
-	Request string // what Progress.Request is to be
+	Request string // what Progress.Request is to be if it is refused
 }
 
 // Uploaded is what became of an upload.
