@@ -31,8 +31,10 @@ type cache struct {
 	told    bool // that the directory cannot be written
 }
 
-// cached is what the cache knows of an entry.
+// cached is what the cache knows of an entry. One that was replaced or removed
+// while somebody had it is no longer in entries: it counts for nothing.
 type cached struct {
+	path  string // of its directory
 	bytes int64
 	used  time.Time
 	pins  int // loads that run: it is not removed
@@ -97,14 +99,14 @@ func (c *cache) survey() {
 			c.clear(path)
 			continue
 		}
-		c.entries[f.Name()] = &cached{bytes: sums.bytes(), used: info.ModTime()}
+		c.entries[f.Name()] = &cached{path: path, bytes: sums.bytes(), used: info.ModTime()}
 		c.bytes += sums.bytes()
 	}
 }
 
-// take returns the directory of an entry that was verified, and keeps it from
-// being removed until give; "" if there is none.
-func (c *cache) take(name string) string {
+// take returns an entry that was verified, and keeps it from being removed to
+// make room until give; nil if there is none.
+func (c *cache) take(name string) *cached {
 	return c.taken(name, func(dir string) error { return verify(dir, c.folder) })
 }
 
@@ -112,38 +114,38 @@ func (c *cache) take(name string) string {
 // none. The caller owns it.
 func (c *cache) read(name string) []byte {
 	var b []byte
-	dir := c.taken(name, func(dir string) (err error) {
+	e := c.taken(name, func(dir string) (err error) {
 		b, err = verified(dir, c.folder)
 		return err
 	})
-	if dir == "" {
+	if e == nil {
 		return nil
 	}
-	c.give(name)
+	c.give(e)
 	return b
 }
 
 // taken is take with a verification.
-func (c *cache) taken(name string, verify func(dir string) error) string {
+func (c *cache) taken(name string, verify func(dir string) error) *cached {
+	now := c.now()
 	c.mu.Lock()
 	e := c.entries[name]
 	if e == nil {
 		c.mu.Unlock()
-		return ""
+		return nil
 	}
 	e.pins++
-	e.used = c.now()
+	e.used = now
 	c.mu.Unlock()
-	path := filepath.Join(c.dir, name)
-	if err := verify(path); err != nil {
+	if err := verify(e.path); err != nil {
 		c.log.Warn("an entry of the cache of "+c.what+" is damaged, and is made anew", "err", err)
 		c.drop(name)
-		return ""
+		return nil
 	}
 	// The time of use outlives the process. On a disk that cannot be written
 	// nothing is removed either.
-	_ = os.Chtimes(filepath.Join(path, sumsName), e.used, e.used)
-	return path
+	_ = os.Chtimes(filepath.Join(e.path, sumsName), now, now)
+	return e
 }
 
 // write makes an entry of bytes, in the place of one that is there. If that
@@ -154,28 +156,28 @@ func (c *cache) write(name, file string, b []byte) {
 		return
 	}
 	err := os.WriteFile(filepath.Join(dir, file), b, 0o600)
+	var e *cached
 	if err == nil {
-		err = c.publish(dir, name)
+		e, err = c.publish(dir, name)
 	}
 	if err != nil {
 		c.unwritable(err)
 		c.discard(dir)
 		return
 	}
-	c.give(name)
+	c.give(e)
 }
 
-// give lets go of an entry.
-func (c *cache) give(name string) {
+// give lets go of an entry from take or publish.
+func (c *cache) give(e *cached) {
 	c.mu.Lock()
-	if e := c.entries[name]; e != nil {
-		e.pins--
-	}
+	e.pins--
 	c.mu.Unlock()
 	c.trim()
 }
 
-// drop removes an entry whatever uses it: who loads it has failed.
+// drop removes an entry whatever uses it: who loads it has failed. Nobody
+// needs to give it.
 func (c *cache) drop(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,21 +246,22 @@ func (c *cache) discard(dir string) {
 }
 
 // publish makes an entry of a directory from room, and takes it as take does.
-func (c *cache) publish(dir, name string) error {
+func (c *cache) publish(dir, name string) (*cached, error) {
 	bytes, err := seal(dir, c.folder)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	e := &cached{path: filepath.Join(c.dir, name), bytes: bytes, used: c.now(), pins: 1}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(name) // perhaps one that nobody knew of
-	if err := os.Rename(dir, filepath.Join(c.dir, name)); err != nil {
-		return err
+	if err := os.Rename(dir, e.path); err != nil {
+		return nil, err
 	}
-	c.entries[name] = &cached{bytes: bytes, used: c.now(), pins: 1}
+	c.entries[name] = e
 	c.bytes += bytes
 	c.told = false
-	return nil
+	return e, nil
 }
 
 // unwritable says, once until it can be written again, that nothing is kept.

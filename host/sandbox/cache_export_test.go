@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // VerifyCache checks the entry that holds a file of machine code.
@@ -32,3 +34,32 @@ func SealSnapshot(dir string) error {
 	_, err := seal(dir, here)
 	return err
 }
+
+// Cache is a cache without a sandbox.
+type Cache struct{ cache *cache }
+
+// OpenCache returns one that keeps so many bytes.
+func OpenCache(dir string, most int64, now func() time.Time, log *slog.Logger) (Cache, error) {
+	c := &cache{dir: dir, what: "files", folder: here, most: most, now: now, log: log}
+	return Cache{c}, c.prepare()
+}
+
+// Publish makes an entry, and has it until give.
+func (c Cache) Publish(name string, b []byte) (give func(), err error) {
+	dir := c.cache.room()
+	if err := os.WriteFile(filepath.Join(dir, "file"), b, 0o600); err != nil {
+		return nil, err
+	}
+	e, err := c.cache.publish(dir, name)
+	return func() { c.cache.give(e) }, err
+}
+
+// Take has an entry until give; there is none if that is nil.
+func (c Cache) Take(name string) (give func()) {
+	if e := c.cache.take(name); e != nil {
+		return func() { c.cache.give(e) }
+	}
+	return nil
+}
+
+func (c Cache) Drop(name string) { c.cache.drop(name) }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -198,28 +197,28 @@ func (s *Sandbox) newCode(ctx context.Context, digest [sha256.Size]byte, wasm []
 // made once more.
 func (s *Sandbox) cachedCode(ctx context.Context, digest [sha256.Size]byte, wasm []byte) (*code, error) {
 	name := s.files.name(digest)
-	dir := s.files.take(name)
+	entry := s.files.take(name)
 	for range 2 {
-		if dir == "" {
+		if entry == nil {
 			var err error
-			if dir, err = s.fill(ctx, name, wasm); err != nil {
+			if entry, err = s.fill(ctx, name, wasm); err != nil {
 				return nil, err
 			}
 		}
-		if dir == "" {
+		if entry == nil {
 			break
 		}
-		c, err := s.load(ctx, dir, wasm)
+		c, err := s.load(ctx, entry.path, wasm)
 		if !errors.Is(err, errNotLoaded) && !errors.Is(err, errNotKept) {
-			if files, unread := readSums(dir); err == nil && unread == nil {
-				c.machineBytes = files.bytes()
+			if err == nil {
+				c.machineBytes = entry.bytes
 			}
-			s.files.give(name)
+			s.files.give(entry)
 			return c, err
 		}
 		s.cfg.Log.Warn("compiled code in the cache does not load, and is made anew", "err", err)
 		s.files.drop(name)
-		dir = ""
+		entry = nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, ended(ctx, "compile", err)
@@ -227,30 +226,30 @@ func (s *Sandbox) cachedCode(ctx context.Context, digest [sha256.Size]byte, wasm
 	return s.assemble(ctx, nil, wasm)
 }
 
-// fill compiles into the cache and takes the entry. It returns "" if the code
+// fill compiles into the cache and takes the entry. It returns nil if the code
 // cannot be kept, but may be compiled in this process.
-func (s *Sandbox) fill(ctx context.Context, name string, wasm []byte) (string, error) {
+func (s *Sandbox) fill(ctx context.Context, name string, wasm []byte) (entry *cached, err error) {
 	room := s.files.room()
 	defer func() { s.files.discard(room) }()
-	err := errNotKept
+	err = errNotKept
 	if room != "" {
 		if err = s.compileInto(ctx, room, wasm); err == nil {
-			err = s.files.publish(room, name)
+			entry, err = s.files.publish(room, name)
 		} else if !errors.Is(err, errNotKept) {
-			return "", err
+			return nil, err
 		}
 	}
 	if err == nil {
 		room = ""
-		return filepath.Join(s.files.dir, name), nil
+		return entry, nil
 	}
 	s.files.unwritable(err)
 	if len(s.cfg.CompileCommand) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	// What this process compiles, it cannot stop. So another one shows first
 	// that it ends.
-	return "", s.childCompiles(ctx, "", wasm)
+	return nil, s.childCompiles(ctx, "", wasm)
 }
 
 // compileInto compiles into a directory of the cache, and keeps nothing else.
