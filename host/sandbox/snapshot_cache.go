@@ -34,7 +34,8 @@ func (s *Sandbox) snapshotName(k *recipe) string {
 
 // storeSnapshot keeps a program's state for the next start of the host. An
 // admission replaces what is there if it is another one: its warm-up may have
-// succeeded where an earlier one had no time.
+// succeeded where an earlier one had no time. One that had no time itself does
+// not replace what is warm, which may be that of others with the same bytes.
 func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 	if s.snapshots == nil || !k.guestMade() {
 		return
@@ -47,9 +48,17 @@ func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 	}
 	state := snapshot{pages: p.pages, values: p.values, passed: p.passed, warmed: p.warmed, stretches: stretchesOf(memory)}
 	name, b := s.snapshotName(k), state.encode()
-	if !bytes.Equal(s.snapshots.read(name), b) {
-		s.snapshots.write(name, snapshotFile, b)
+	there := s.snapshots.read(name)
+	if bytes.Equal(there, b) || outOfTime(k.discarded) && isWarm(there) {
+		return
 	}
+	s.snapshots.write(name, snapshotFile, b)
+}
+
+// isWarm reports whether a file is a snapshot that has its warm-up in it.
+func isWarm(file []byte) bool {
+	state, err := decodeSnapshot(file)
+	return err == nil && state.warmed
 }
 
 // restoreSnapshot gives a program the state that was stored. There is none if

@@ -360,11 +360,25 @@ func TestAWarmupThatHadNoTimeGetsMore(t *testing.T) {
 	if n := strings.Count(log.String(), madeAnew); n != 2 {
 		t.Errorf("it was made anew %d times:\n%s", n, log)
 	}
-	// An upload decides, and its decision holds.
-	started(t, cfg, func(s *sandbox.Sandbox) {
-		if r := admit(t, s, wasm, setup); r.Warmup.Kept {
-			t.Errorf("got %+v", r.Warmup)
-		}
-	})
+	// An upload of the same bytes, perhaps somebody else's, takes nothing away.
+	upload := func(kept bool) {
+		t.Helper()
+		started(t, cfg, func(s *sandbox.Sandbox) {
+			if r := admit(t, s, wasm, setup); r.Warmup.Kept != kept {
+				t.Errorf("got %+v", r.Warmup)
+			}
+		})
+	}
+	upload(false)
+	started(t, cfg, func(s *sandbox.Sandbox) { runsTo(t, openWith(t, s, wasm, setup), 1008) })
+	// Where nothing is warm an upload decides, and holds until one has time.
+	if err := os.RemoveAll(cfg.SnapshotDir); err != nil {
+		t.Fatal(err)
+	}
+	upload(false)
 	started(t, cfg, func(s *sandbox.Sandbox) { runsTo(t, openWith(t, s, wasm, setup), 1001) })
+	cfg.AdmitTimeout = time.Minute
+	started(t, cfg, func(s *sandbox.Sandbox) { runsTo(t, openWith(t, s, wasm, setup), 1001) })
+	upload(true)
+	started(t, cfg, func(s *sandbox.Sandbox) { runsTo(t, openWith(t, s, wasm, setup), 1008) })
 }
