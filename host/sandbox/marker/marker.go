@@ -48,11 +48,11 @@ const MaxMarks = 1 << 14
 // File is the marks of one sandbox. It is safe for concurrent use. A nil File
 // marks nothing.
 type File struct {
-	mapped  []byte
 	entries []entry
 
-	mu   sync.Mutex // guards free
-	free []uint32   // the last one given back is taken next; nil after Close
+	mu     sync.Mutex // guards what is below
+	mapped []byte     // nil after Close
+	free   []uint32   // the last one given back is taken next; nil after Close
 }
 
 // Guest is what a mark says of a guest.
@@ -224,7 +224,9 @@ func (m Mark) Release() {
 	m.set(free)
 	m.file.mu.Lock()
 	defer m.file.mu.Unlock()
-	m.file.free = append(m.file.free, m.index())
+	if m.file.mapped != nil { // after Close there is nothing to take
+		m.file.free = append(m.file.free, m.index())
+	}
 }
 
 // Close ends the marking: nothing is marked any more, and the file stays with

@@ -239,9 +239,11 @@ func TestNothingIsMarkedAfterCloseAndMarksThatAreHeldCanBeReleased(t *testing.T)
 		t.Errorf("%+v is marked, %v", guests, err)
 	}
 	held.Release()
-	if guests, err := marker.Read(path); err != nil || len(guests) != 0 {
-		t.Errorf("%+v is marked, %v", guests, err)
+	later := f.Take(digest("later"), "later")
+	if guests, err := marker.Read(path); err != nil || len(guests) != 0 || later.Number() != 0 {
+		t.Errorf("%+v is marked, number %x was taken, %v", guests, later.Number(), err)
 	}
+	later.Release()
 	var none *marker.File
 	none.Take(digest("nobody"), "").Release()
 	if err := none.Close(); err != nil {
