@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -136,6 +137,9 @@ func TestAnUploadIsWatchedFromItsFirstStageToItsEnd(t *testing.T) {
 	unknown(t, globex, digest)
 
 	p.end(t, syscall.SIGTERM)
+	if !regexp.MustCompile(` msg=admission .* digest=` + digest + ` plugin=scopes\n`).Match(p.stderr.Bytes()) {
+		t.Error("the log does not say whose admission it was")
+	}
 	p = listening(t, command(t, "", data, m, "CARREL_ADMIN_KEY="+testenv.AdminKey))
 	acme, globex = p.owner(t, data, m), p.holder(t, key.Secret, m)
 	after := admission(t, acme, digest)
@@ -200,31 +204,38 @@ func TestAnUploadThatNobodyWaitsForHasItsOptions(t *testing.T) {
 	})
 }
 
-func TestAPreferenceIsDoneOrRefused(t *testing.T) {
+func TestAPreferenceThatTheHostHasIsDoneAndAnyOtherIsIgnored(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme, wasm := env.Tenant("acme"), string(testenv.Pack(t, talking("one")))
 	up := acme.With("Content-Type", "application/wasm")
-	for prefer, status := range map[string]int{
-		"respond-async":          http.StatusAccepted,
-		"Respond-Async, safe":    http.StatusAccepted,
-		"safe":                   http.StatusOK, // it is stored by then
-		"respond-async, wait=10": http.StatusBadRequest,
-		"return=minimal":         http.StatusBadRequest,
+	for prefer, async := range map[string]bool{
+		"respond-async":                        true,
+		"Respond-Async, safe":                  true,
+		"wait=10 ,\trespond-async; some=\"x\"": true,
+		`foo="a, \" b" ,respond-async=""`:      true,
+		"safe":                                 false,
+		"return=minimal, wait=10":              false,
+		"respond-asynchronously":               false,
+		"respond-async=never":                  false,
+		"handling=strict; respond-async":       false,
+		`foo="a, respond-async, b"`:            false,
+		`foo="a, respond-async`:                false,
+		",,":                                   false,
 	} {
 		acme.Upload([]byte(wasm))
+		status, applied := http.StatusOK, "" // it is stored by then
+		if async {
+			status, applied = http.StatusAccepted, "respond-async"
+		}
 		ans := up.With("Prefer", prefer).Do(http.MethodPost, "/api/v1/plugins", wasm)
 		if ans.Status != status {
 			t.Errorf("%q answers %d %s, want %d", prefer, ans.Status, ans.Body, status)
 		}
-		applied := ""
-		if status == http.StatusAccepted {
-			applied = "respond-async"
-		}
-		if got := ans.Header.Get("Preference-Applied"); got != applied || (ans.Header.Get("Location") != "") != (applied != "") {
+		if got := ans.Header.Get("Preference-Applied"); got != applied || (ans.Header.Get("Location") != "") != async {
 			t.Errorf("%q is answered with %v", prefer, ans.Header)
 		}
 	}
-	if ans := acme.With("Prefer", "respond-async").Do(http.MethodGet, "/api/v1/plugins", ""); ans.Status != http.StatusBadRequest {
+	if ans := acme.With("Prefer", "respond-async").Do(http.MethodGet, "/api/v1/plugins", ""); ans.Status != http.StatusOK || ans.Header.Get("Preference-Applied") != "" {
 		t.Errorf("another route answers %d %s", ans.Status, ans.Body)
 	}
 }

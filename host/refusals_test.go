@@ -69,7 +69,6 @@ func (r refusal) check(t *testing.T, ans testenv.Answer) {
 
 func TestARequestThatIsWrongIsRefusedBeforeAnyWork(t *testing.T) {
 	const good = `{"id":"1","msg":"hello"}`
-	notYet := []string{"not supported by this host yet"}
 	cases := map[string]refusal{
 		"a member twice":               {body: `{"id":"1","id":"2","msg":"x"}`, status: 400, code: "malformed_json", pointers: []string{"/id"}},
 		"data after the value":         {body: good + `{}`, status: 400, code: "malformed_json"},
@@ -99,7 +98,6 @@ func TestARequestThatIsWrongIsRefusedBeforeAnyWork(t *testing.T) {
 		"a body under a coding":     {body: good, header: [2]string{"Content-Encoding", "gzip"}, status: 415, code: "unsupported_media_type"},
 		"a query parameter":         {path: botChat + "?stream=true", body: good, status: 400, code: "bad_request", says: []string{`"stream"`}},
 		"a query that is broken":    {path: botChat + "?%zz", body: good, status: 400, code: "bad_request"},
-		"a wish to be told later":   {body: good, header: [2]string{"Prefer", "wait=1, respond-async"}, status: 400, code: "bad_request", says: notYet},
 		"a header to come":          {body: good, header: [2]string{"Carrel-Budget", "1"}, status: 400, code: "bad_request", says: []string{"Carrel-Budget", "not supported"}},
 		"a conflict rule to come":   {body: good, header: [2]string{"Carrel-On-Conflict", "merge"}, status: 400, code: "bad_request", says: []string{"wait, reject"}},
 		"another disconnect rule":   {body: good, header: [2]string{"Carrel-On-Disconnect", "maybe"}, status: 400, code: "bad_request", says: []string{"cancel, continue"}},

@@ -2,15 +2,14 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
+	"regexp"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/carrelhost/carrel"
-	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/plugins"
 )
@@ -18,32 +17,17 @@ import (
 // respondAsync is the preference (RFC 7240) of clients that do not wait.
 const respondAsync = "respond-async"
 
-const (
-	routeUpload    = "/api/v1/plugins"
-	routeAdmission = "/api/v1/versions/"
-)
+const routeAdmission = "/api/v1/versions/"
 
-// prefersAsync reads Prefer. What this host would not do is refused; but for
-// `safe` (RFC 8674), which browsers send with every request, and pages cannot
-// leave out.
-func prefersAsync(c echo.Context) (async bool, err error) {
-	r := c.Request()
-	for _, line := range r.Header["Prefer"] {
-		for p := range strings.SplitSeq(line, ",") {
-			p = strings.ToLower(strings.TrimSpace(p))
-			switch {
-			case p == "" || p == "safe":
-			case p == respondAsync && r.Method == http.MethodPost && c.Path() == routeUpload:
-				async = true
-			case p == respondAsync:
-				return false, carrel.Fail("httpapi.headers", abi.BadRequest, "`Prefer: respond-async` is for uploads of plugins; leave it out")
-			default:
-				return false, carrel.Fail("httpapi.headers", abi.BadRequest, fmt.Sprintf(
-					"the preference %.40q is not supported by this host yet; leave it out", p))
-			}
-		}
-	}
-	return async, nil
+// asyncPreferred finds respond-async among a line's preferences, which are
+// apart by commas outside of strings. It has no value, and may have parameters.
+var asyncPreferred = regexp.MustCompile(
+	`(?i)^(?:(?:[^",]|"(?:[^"\\]|\\.)*")*,)*[ \t]*respond-async[ \t]*(?:=[ \t]*(?:""[ \t]*)?)?(?:[;,]|$)`)
+
+// prefersAsync reads Prefer. Other preferences are ignored: RFC 7240 has that
+// of servers that do not know them.
+func prefersAsync(h http.Header) bool {
+	return slices.ContainsFunc(h["Prefer"], asyncPreferred.MatchString)
 }
 
 // enterUpload waits until one of the tenant's modules may be admitted.
@@ -58,6 +42,9 @@ func (a *API) enterUpload(t carrel.TenantID) func(context.Context) (leave func()
 
 // newUploads has a place for each module that is admitted at once. A tenant
 // never has the last one, unless it is the only one: admissions may take long.
+// The sandbox has fewer places, to compile; these are for the whole of it,
+// which also has the module read, initialised and warmed up, each in memory of
+// its own.
 func newUploads(l Limits) *budget { return newBudget(int64(l.Uploads), max(int64(l.Uploads)-1, 1)) }
 
 // submit begins to admit a module and answers with how far that is. It goes on
@@ -76,9 +63,14 @@ func (a *API) submit(c echo.Context, u plugins.Upload) error {
 		defer a.bodies.release(who.Tenant, held)
 		_, err := s.Wait(ctx)
 		a.logFailure(ctx, id, err)
+		p := s.Progress()
 		attrs := []slog.Attr{
 			slog.String("request", id), slog.Duration("took", a.cfg.Now().Sub(start)),
 			slog.String("tenant", string(who.Tenant)), slog.String("key", string(who.Key)),
+			slog.String("digest", p.Digest.String()),
+		}
+		if p.Plugin != "" {
+			attrs = append(attrs, slog.String("plugin", string(p.Plugin)))
 		}
 		if err != nil {
 			attrs = append(attrs, slog.String("code", carrel.CodeOf(err).String()))

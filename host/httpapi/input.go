@@ -223,9 +223,6 @@ func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is sent more than once")
 			}
 		}
-		if _, err := prefersAsync(c); err != nil {
-			return err
-		}
 		return next(c)
 	}
 }

@@ -34,12 +34,8 @@ func (a *API) upload(c echo.Context) error {
 	if u.Module, err = a.readModule(c); err != nil {
 		return err
 	}
-	async, err := prefersAsync(c)
-	if err != nil {
-		return err
-	}
 	u.Enter, u.Request = a.enterUpload(u.Tenant), requestID(c)
-	if async {
+	if prefersAsync(c.Request().Header) {
 		return a.submit(c, u)
 	}
 	done, err := a.cfg.Catalog.Upload(c.Request().Context(), u)
