@@ -88,9 +88,6 @@ func (a *admitter) plan(ctx context.Context, code sandbox.Report, has bool) (san
 	if err := checkExports(manifest, code); err != nil {
 		return sandbox.Setup{}, err
 	}
-	if err := checkMemory(manifest, a.module); err != nil {
-		return sandbox.Setup{}, err
-	}
 	a.found = Admission{Manifest: manifest, Report: Report{
 		Class: ClassOf(manifest, code), Path: code.Path, Why: code.Why,
 		ModuleBytes: a.bytes, ManifestBytes: len(code.Manifest), CustomBytes: a.module.CustomBytes(),
@@ -186,18 +183,6 @@ func checkExports(m abi.Manifest, code sandbox.Report) error {
 		Op: "plugins.Admit", Code: abi.InvalidManifest, Faults: faults,
 		Msg: "the manifest names functions that the module does not have",
 	}
-}
-
-// checkMemory refuses a module that starts with more memory than its manifest
-// asks for: it could never be called.
-func checkMemory(manifest abi.Manifest, m *module.Module) error {
-	have := memoryMiB(manifest)
-	if need := m.MemoryPages() * sandbox.PageBytes; need > have<<20 {
-		return carrel.FailLimit("plugins.Admit", abi.LimitExceeded, "memoryMiB", fmt.Sprintf(
-			"the module starts with %d MiB of memory and its manifest asks for %d (limits.memoryMiB); ask for more, at most %d, or build it with less",
-			(need+1<<20-1)>>20, have, abi.MaxMemoryMiB))
-	}
-	return nil
 }
 
 // memoryMiB is what each call of a plugin may have.

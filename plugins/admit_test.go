@@ -45,7 +45,7 @@ func TestAdmit(t *testing.T) {
 		"a module without a manifest":                   {[]byte(wasmHeader), abi.InvalidModule, "carrel pack"},
 		"a module with code without a manifest":         {[]byte(wasmHeader + typeSection + functionSection + codeSection), abi.InvalidModule, "carrel build"},
 		"code that the engine refuses":                  {withManifest(wasmHeader+typeSection+functionSection+"\x0a\x05\x01\x03\x00\x1a\x0b", good), abi.InvalidModule, "not valid"},
-		"more memory than the manifest asks for":        {withManifest(wasmHeader+typeSection+functionSection+"\x05\x04\x01\x00\x80\x08"+codeSection, good), abi.LimitExceeded, "limits.memoryMiB"},
+		"more memory than the manifest asks for":        {withManifest(wasmHeader+typeSection+functionSection+"\x05\x04\x01\x00\x80\x08"+codeSection, good), abi.LimitExceeded, "raise limits.memoryMiB"},
 		"a handler without code":                        {withManifest(wasmHeader, withHandler(`"export":"f"`)), abi.InvalidManifest, "functions that the module does not have"},
 		"a handler that the code lacks":                 {withManifest(wasmHeader+typeSection+functionSection+codeSection, withHandler(`"export":"f"`)), abi.InvalidManifest, "functions that the module does not have"},
 		"an id provider that the code lacks":            {withManifest(wasmHeader+typeSection+functionSection+codeSection, withPlugin(`"defaultMemoryId":{"export":"f"}`)), abi.InvalidManifest, "functions that the module does not have"},

@@ -55,20 +55,20 @@ type Warmup struct {
 }
 
 // complete fills in the default and judges the rest. m is the module that is
-// to run with it. Its error is limit_exceeded with the limit sandbox.memory.
+// to run with it. Its error is limit_exceeded with the limit memoryMiB.
 func (u Setup) complete(m *module.Module) (Setup, error) {
 	const op = "sandbox.Setup"
 	if u.MemoryMiB == 0 {
 		u.MemoryMiB = abi.DefaultMemoryMiB
 	}
 	if u.MemoryMiB < 1 || u.MemoryMiB > abi.MaxMemoryMiB {
-		return u, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory",
-			fmt.Sprintf("a plugin can have from 1 to %d MiB of memory, not %d (limit sandbox.memory)", abi.MaxMemoryMiB, u.MemoryMiB))
+		return u, carrel.FailLimit(op, abi.LimitExceeded, "memoryMiB",
+			fmt.Sprintf("a plugin can have from 1 to %d MiB of memory, not %d (limit memoryMiB): change limits.memoryMiB in the manifest", abi.MaxMemoryMiB, u.MemoryMiB))
 	}
 	if need := m.MemoryPages() * PageBytes; need > u.MemoryMiB<<20 {
-		return u, carrel.FailLimit(op, abi.LimitExceeded, "sandbox.memory", fmt.Sprintf(
-			"the module starts with %d pages of memory (%d MiB), this plugin has %d MiB (limit sandbox.memory): raise limits.memoryMiB in the manifest",
-			m.MemoryPages(), (need+1<<20-1)>>20, u.MemoryMiB))
+		return u, carrel.FailLimit(op, abi.LimitExceeded, "memoryMiB", fmt.Sprintf(
+			"the module starts with %d pages of memory (%d MiB), this plugin has %d MiB (limit memoryMiB): raise limits.memoryMiB in the manifest, to %d at most, or build the module with less",
+			m.MemoryPages(), (need+1<<20-1)>>20, u.MemoryMiB, abi.MaxMemoryMiB))
 	}
 	return u, nil
 }
@@ -85,7 +85,7 @@ func (u Setup) complete(m *module.Module) (Setup, error) {
 // engine or this contract refuses, that of Plan, guest_trap or guest_failed
 // for guest code that fails, fuel_exhausted or limit_exceeded with the limit
 // sandbox.admitTimeout for guest code that does not end, limit_exceeded with
-// the limit sandbox.memory if the Setup has too little, overloaded if the
+// the limit memoryMiB if the Setup has too little, overloaded if the
 // system has no memory for the guest, draining after Close, or the context's.
 // The Report holds what was found out until then.
 func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report, err error) {

@@ -186,7 +186,7 @@ func TestOpeningWithTooLittleMemory(t *testing.T) {
 	for mib, want := range map[int]abi.Code{-1: abi.LimitExceeded, 65: abi.LimitExceeded, 2: abi.LimitExceeded, 3: abi.OK, 0: abi.OK} {
 		p, err := s.Open(t.Context(), m.Bytes(), sandbox.Setup{MemoryMiB: mib})
 		wantCode(t, err, want)
-		if err != nil && asError(t, err).Limit != "sandbox.memory" {
+		if err != nil && asError(t, err).Limit != "memoryMiB" {
 			t.Errorf("%d MiB: got %v", mib, err)
 		}
 		if err == nil {

@@ -95,8 +95,8 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 		again := s.admission(k.share)
 		return s.rehearse(ctx, k, p.memoryBytes(), again, func(in *instance) error { return s.become(k, p, in, again) })
 	case k.admitting && s.lacksMemory(ctx, k, err):
-		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "sandbox.memory", fmt.Sprintf(
-			"the module's initialisation needs more than the %d MiB of memory that this plugin has (limit sandbox.memory): raise limits.memoryMiB in the manifest",
+		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "memoryMiB", fmt.Sprintf(
+			"the module's initialisation needs more than the %d MiB of memory that this plugin has (limit memoryMiB): raise limits.memoryMiB in the manifest",
 			k.key.memoryMiB))
 	}
 	return err

@@ -186,7 +186,7 @@ func openedIn(m corpus.Module) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	for _, mib := range []int{-1, 1, abi.MaxMemoryMiB + 1} {
 		_, err := s.Open(context.Background(), m.Bytes(), sandbox.Setup{MemoryMiB: mib})
-		if e, ok := errors.AsType[*carrel.Error](err); !ok || e.Limit != "sandbox.memory" {
+		if e, ok := errors.AsType[*carrel.Error](err); !ok || e.Limit != "memoryMiB" {
 			return fmt.Errorf("in %d MiB: %w", mib, err)
 		}
 	}

@@ -32,7 +32,7 @@ type Plugin struct {
 //
 // Its error is what module.Read and Lint say, invalid_module for a module
 // without code or one that the engine refuses, limit_exceeded with the limit
-// sandbox.memory if it cannot even start in memoryMiB, draining after
+// memoryMiB if it cannot even start with that, draining after
 // Sandbox.Close, overloaded if the system has no memory for the guest, or the
 // context's while it waits for its turn. A module whose initialisation fails
 // opens, and each call of it tells why.

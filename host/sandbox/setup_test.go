@@ -135,8 +135,26 @@ func TestAnInitialisationThatNeedsMoreMemoryIsToldSo(t *testing.T) {
 		_, err := s.Admit(t.Context(), sandbox.Candidate{
 			Module: m.Bytes(), Plan: func(sandbox.Report) (sandbox.Setup, error) { return sandbox.Setup{MemoryMiB: 2}, nil },
 		})
-		if e := asError(t, err); e.Limit != "sandbox.memory" {
+		if e := asError(t, err); e.Limit != "memoryMiB" {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestWhatTheLinterOverlooksIsRefused compiles a block of a type that there is
+// not, which the rewriter looks up without asking.
+func TestWhatTheLinterOverlooksIsRefused(t *testing.T) {
+	m := wasmtest.New()
+	m.Method("run").Raw(0x02, 0xe3, 0x00).End().Const(0) // block (type 99)
+	s := newSandbox(t, sandbox.Config{})
+	if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()}); carrel.CodeOf(err) != abi.InvalidModule {
+		t.Fatalf("the linter says %v", err)
+	}
+	wantCode(t, sandbox.CompileUnlinted(t, s, m.Bytes()), abi.InvalidModule)
+	good := wasmtest.New() // the place in the queue was given back
+	good.Method("run").Const(0)
+	runs := open(t, s, good.Bytes())
+	if _, err := runs.Call(t.Context(), sandbox.Call{Export: "run"}); err != nil {
+		t.Error(err)
+	}
 }
