@@ -82,7 +82,7 @@ func (s *Sandbox) compile(ctx context.Context, q queue, m *module.Module) (*code
 	}
 	defer func() { leave() }()
 	q.stage(StageCompile)
-	rewritten, err := module.Rewrite(m, rewriteOptions())
+	rewritten, err := rewrite(m)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,6 +113,19 @@ func (s *Sandbox) compile(ctx context.Context, q queue, m *module.Module) (*code
 		c.weigh(m, rewritten)
 	}
 	return c, rewritten, err
+}
+
+// rewrite is module.Rewrite of a module that passed Lint. Rewrite believes Lint
+// and decodes without bounds of its own; where Lint has a fault, the module is
+// refused and the process lives.
+func rewrite(m *module.Module) (out *module.Rewritten, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = nil, &carrel.Error{Op: "sandbox.compile", Code: abi.InvalidModule,
+				Msg: "the host cannot add its checks to this module", Err: fmt.Errorf("rewrite panicked: %v", r)}
+		}
+	}()
+	return module.Rewrite(m, rewriteOptions())
 }
 
 // queue is where a compilation waits for a place. Shares take turns.

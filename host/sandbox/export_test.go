@@ -129,6 +129,20 @@ func compiled(t testing.TB, s *Sandbox, wasm []byte) (*code, *module.Rewritten) 
 	return c, w
 }
 
+// CompileUnlinted compiles what Lint never saw, as if it had let it pass.
+func CompileUnlinted(t testing.TB, s *Sandbox, wasm []byte) error {
+	t.Helper()
+	m, err := module.Read(wasm, s.cfg.Module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := s.compile(t.Context(), queue{s.opening, "", func(Stage) {}}, m)
+	if c != nil {
+		t.Error("there is code")
+	}
+	return err
+}
+
 // Path returns how a plugin's calls run.
 func Path(p *Plugin) string { return p.program.path }
 

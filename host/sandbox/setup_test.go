@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
@@ -153,8 +154,7 @@ func TestWhatTheLinterOverlooksIsRefused(t *testing.T) {
 	wantCode(t, sandbox.CompileUnlinted(t, s, m.Bytes()), abi.InvalidModule)
 	good := wasmtest.New() // the place in the queue was given back
 	good.Method("run").Const(0)
-	runs := open(t, s, good.Bytes())
-	if _, err := runs.Call(t.Context(), sandbox.Call{Export: "run"}); err != nil {
+	if _, err := open(t, s, good.Bytes()).Call(t.Context(), sandbox.Call{Export: "run"}); err != nil {
 		t.Error(err)
 	}
 }
