@@ -169,7 +169,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	}
 	known := plugins.Known{Models: h.models.Aliases(), Timeout: l.Timeout, WindowBytes: l.WindowBytes}
 	h.catalog, err = plugins.NewCatalog(plugins.Config{
-		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.moduleLimits(), h.sandbox),
+		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.sandbox),
 		Scopes: h.scopes, Loaded: l.LoadedVersions, LoadedBytes: l.LoadedBytes, LoadedIdle: l.LoadedIdle,
 		Limits:     store.PluginLimits{Plugins: l.Plugins, Versions: l.Versions},
 		Admissions: plugins.AdmissionLimits{PerTenant: l.Admissions, Total: l.AdmissionsTotal, Timeout: l.AdmissionTimeout},

@@ -37,47 +37,36 @@ type Candidate struct {
 type Admit func(ctx context.Context, c Candidate) (Admission, error)
 
 // NewAdmit returns the admission of a host: modules of custom sections only
-// are prompt plugins; what has code is admitted by the sandbox first, which
-// may also be where the manifest comes from.
-func NewAdmit(known Known, limits module.Limits, box *sandbox.Sandbox) Admit {
+// are prompt plugins; of those that have code the sandbox may also be where
+// the manifest comes from.
+func NewAdmit(known Known, box *sandbox.Sandbox) Admit {
 	return func(ctx context.Context, c Candidate) (Admission, error) {
-		if c.Stage != nil {
-			c.Stage(sandbox.StageLint)
-		}
-		m, err := module.Read(c.Module, limits)
-		if err != nil {
-			return Admission{}, err
-		}
-		a := admitter{known: known, module: m, bytes: len(c.Module)}
-		if !m.HasCode() {
-			raw, ok := m.Custom(abi.ManifestSection)
-			_, err := a.plan(ctx, sandbox.PromptReport(raw), ok)
-			return a.found, err
-		}
+		a := admitter{known: known, bytes: len(c.Module)}
 		report, err := box.Admit(ctx, sandbox.Candidate{
 			Module: c.Module, Share: string(c.Tenant), Stage: c.Stage,
-			Plan: func(r sandbox.Report) (sandbox.Setup, error) { return a.plan(ctx, r, r.Manifest != nil) },
+			Plan: func(r sandbox.Report) (sandbox.Setup, error) { return a.plan(ctx, r) },
 		})
 		if err != nil {
 			return Admission{}, withLastWords(err, report.Log)
 		}
-		a.found.Report.code(report)
+		if report.Path != sandbox.PathPrompt {
+			a.found.Report.code(report)
+		}
 		return a.found, nil
 	}
 }
 
 // admitter judges one module.
 type admitter struct {
-	known  Known
-	module *module.Module
-	bytes  int
-	found  Admission // what plan found out
+	known Known
+	bytes int       // of the module
+	found Admission // what plan found out
 }
 
 // plan judges the manifest, once the sandbox knows it, and says what the
 // plugin's calls begin with.
-func (a *admitter) plan(ctx context.Context, code sandbox.Report, has bool) (sandbox.Setup, error) {
-	if !has {
+func (a *admitter) plan(ctx context.Context, code sandbox.Report) (sandbox.Setup, error) {
+	if code.Manifest == nil {
 		return sandbox.Setup{}, carrel.Fail("plugins.Admit", abi.InvalidModule,
 			"the module has no custom section `"+abi.ManifestSection+"`; `carrel build` and `carrel pack` add it, or send the manifest along as the part `manifest`")
 	}
@@ -90,7 +79,7 @@ func (a *admitter) plan(ctx context.Context, code sandbox.Report, has bool) (san
 	}
 	a.found = Admission{Manifest: manifest, Report: Report{
 		Class: ClassOf(manifest, code), Path: code.Path, Why: code.Why,
-		ModuleBytes: a.bytes, ManifestBytes: len(code.Manifest), CustomBytes: a.module.CustomBytes(),
+		ModuleBytes: a.bytes, ManifestBytes: len(code.Manifest), CustomBytes: code.CustomBytes,
 		Models: models(manifest), Notes: loweredWindows(manifest, a.known.WindowBytes),
 	}}
 	return setup(manifest), nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/plugins"
@@ -55,7 +56,7 @@ func TestAdmit(t *testing.T) {
 		"an application-scoped service that would leak": {withManifest(wasmHeader, withService(`"scope":"application","methods":[{"name":"chat","kind":"chat"`+msgParams+`}]`)), abi.DefaultIDLeak, "memoryId"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			admit := plugins.NewAdmit(plugins.Known{Models: []string{"default", "small"}}, module.DefaultLimits(), newBox(t))
+			admit := plugins.NewAdmit(plugins.Known{Models: []string{"default", "small"}}, newBox(t))
 			before := bytes.Clone(tc.wasm)
 			a, err := admit(t.Context(), plugins.Candidate{Module: tc.wasm})
 			wantCode(t, err, tc.code)
@@ -71,6 +72,29 @@ func TestAdmit(t *testing.T) {
 			r := a.Report
 			if a.Manifest.Name != "a" || r.Path != tc.message || r.ModuleBytes != len(tc.wasm) || r.ManifestBytes != len(good) || !slices.Equal(r.Models, []string{"default"}) {
 				t.Errorf("got %+v", a)
+			}
+		})
+	}
+}
+
+func TestEachStageOfAnAdmissionIsToldOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wasm []byte
+		want []sandbox.Stage
+	}{
+		"of a prompt plugin":      {withManifest(wasmHeader, smallest), []sandbox.Stage{sandbox.StageLint}},
+		"of a module with code":   {codeModule("p", "1"), []sandbox.Stage{sandbox.StageLint, sandbox.StageCompile, sandbox.StageInitialise}},
+		"of what cannot be read":  {[]byte("hello"), []sandbox.Stage{sandbox.StageLint}},
+		"of a manifest at fault":  {withManifest(wasmHeader, "{"), []sandbox.Stage{sandbox.StageLint}},
+		"of a module without one": {[]byte(wasmHeader), []sandbox.Stage{sandbox.StageLint}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []sandbox.Stage
+			_, _ = plugins.NewAdmit(plugins.Known{}, newBox(t))(t.Context(), plugins.Candidate{
+				Module: tc.wasm, Stage: func(s sandbox.Stage) { told = append(told, s) },
+			})
+			if !slices.Equal(told, tc.want) {
+				t.Errorf("told were %v, want %v", told, tc.want)
 			}
 		})
 	}
@@ -101,7 +125,7 @@ func TestCodeThatTrapsInAdmissionIsQuoted(t *testing.T) {
 		"nothing, where it wrote none":   {"\n \n", "", 1, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
-			admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
+			admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
 			_, err := admit(t.Context(), plugins.Candidate{Module: withManifest(string(talker(tc.text)), smallest)})
 			wantCode(t, err, abi.GuestTrap)
 			e, ok := errors.AsType[*carrel.Error](err)
@@ -125,7 +149,7 @@ func mustJSON(t *testing.T, v any) string {
 }
 
 func TestTheReportNamesEachModelOnce(t *testing.T) {
-	admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
+	admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
 	method := func(name, model string) string {
 		return `{"name":"` + name + `","kind":"chat","model":"` + model + `"` + msgParams + `}`
 	}
@@ -163,7 +187,7 @@ func TestEmbed(t *testing.T) {
 	if got, ok := m.Custom(abi.ManifestSection); !ok || !bytes.Equal(got, manifest) {
 		t.Errorf("the manifest is read back as %q", got)
 	}
-	admit := plugins.NewAdmit(plugins.Known{}, limits, newBox(t))
+	admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
 	if a, err := admit(t.Context(), plugins.Candidate{Module: out}); err != nil || a.Manifest.Name != "a" {
 		t.Errorf("got %+v, %v", a, err)
 	}

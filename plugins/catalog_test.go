@@ -81,7 +81,7 @@ func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 	instances := &scopes{}
 	box := newBox(t)
 	cfg := plugins.Config{
-		Store: s, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box),
+		Store: s, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, box),
 		Scopes: instances,
 		Limits: store.PluginLimits{Plugins: 10, Versions: 10},
 		Now:    func() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) },

@@ -172,7 +172,7 @@ func (c *countdown) Err() error {
 func TestAdmissionEndsBetweenMethodsWithItsContext(t *testing.T) {
 	raw := manyMethods(`{"type":"object"}`, `{"type":"object","title":"1"}`, `{"type":"object","title":"2"}`, `{"bad":`+`{"type":1},"type":2}`)
 	wasm := module.Prompt([]byte(raw))
-	admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
+	admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
 	for left := range 5 { // four methods, and once at the end
 		ctx := &countdown{Context: t.Context(), left: left}
 		_, err := admit(ctx, plugins.Candidate{Module: wasm})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store"
 )
@@ -107,7 +106,7 @@ func TestTheReportSaysWhichWindowsTheHostLowers(t *testing.T) {
 			"the window of com.acme.MyChat.large is lowered: 1001 tokens are about 4004 bytes, and this host sends at most 4000 of a history (limit windowBytes)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := plugins.NewAdmit(plugins.Known{WindowBytes: tc.most}, module.DefaultLimits(), newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
+			a, err := plugins.NewAdmit(plugins.Known{WindowBytes: tc.most}, newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -88,7 +88,7 @@ func TestAdmissionReportsTheWarmup(t *testing.T) {
 		m.Method("list").Const(3)
 		return m.Bytes()
 	}
-	admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))
+	admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
 	for name, tc := range map[string]struct{ members, want, note string }{
 		"it has the input of a call": {`{"method":"com.acme.Shop.order","params": {"n": 7}}`, plugins.WarmupKept, ""},
 		"it fails":                   {`{"method":"com.acme.Shop.list"}`, plugins.WarmupDiscarded, `"list" returned 3`},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/plugins"
 )
@@ -79,7 +78,7 @@ func TestReports(t *testing.T) {
 				m.Method("run").Const(0)
 			}
 			wasm := withManifest(string(m.Bytes()), `{"abi":"carrel/v1","name":"a","version":"1"`+tc.manifest+`}`)
-			a, err := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
+			a, err := plugins.NewAdmit(plugins.Known{}, newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/carrelhost/carrel/host/sandbox"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
 )
 
@@ -35,5 +34,5 @@ func admitAlone(ctx context.Context, e env, cfg sandbox.Config, wasm []byte) (a 
 			err = e
 		}
 	}()
-	return plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(ctx, plugins.Candidate{Module: wasm})
+	return plugins.NewAdmit(plugins.Known{}, box)(ctx, plugins.Candidate{Module: wasm})
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/model"
 	"github.com/carrelhost/carrel/host/sandbox"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store"
@@ -213,7 +212,7 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 		}
 	})
 	if e.catalog, err = plugins.NewCatalog(plugins.Config{
-		Store: e.disk, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box),
+		Store: e.disk, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, box),
 		Scopes: e.scopes, Limits: store.PluginLimits{Plugins: 20, Versions: 10},
 	}); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,6 @@ import (
 	"github.com/carrelhost/carrel/host/invoke"
 	"github.com/carrelhost/carrel/host/model"
 	"github.com/carrelhost/carrel/host/sandbox"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store"
@@ -65,7 +64,7 @@ func newTrial(t *testing.T, st store.Store) *trial {
 	must(err)
 	t.Cleanup(func() { must(box.Close()) })
 	r.catalog, err = plugins.NewCatalog(plugins.Config{
-		Store: r.faulty, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box),
+		Store: r.faulty, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, box),
 		Scopes: r.scopes, Limits: store.PluginLimits{Plugins: 20, Versions: 10},
 	})
 	must(err)

@@ -103,12 +103,13 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 	if err != nil {
 		return Report{}, err
 	}
+	report.CustomBytes = m.CustomBytes()
 	section, declared := m.Custom(abi.ManifestSection)
 	if declared {
 		report.Manifest = append([]byte{}, section...)
 	}
 	if !m.HasCode() {
-		report = PromptReport(report.Manifest)
+		report.Path, report.Why = PathPrompt, []string{"the module has no code"}
 		_, err = candidate.plan(report)
 		return report, err
 	}

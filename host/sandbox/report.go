@@ -17,10 +17,11 @@ type Report struct {
 	Log       []LogLine // what _initialize, carrel_describe and the warm-up logged, also if they failed
 	Warmup    *Warming  // what came of the warm-up; nil if none was asked for, or it was not reached
 
-	CodeBytes int   // of the code with its checks, as it is compiled
-	DataBytes int   // that are written into memory before any code runs
-	Image     Image // what is kept of the memory for calls to begin with; zero on PathPlain, or without a memory
-	Fuel      int64 // that the start function and _initialize used
+	CustomBytes int   // of all custom sections, which are not compiled
+	CodeBytes   int   // of the code with its checks, as it is compiled
+	DataBytes   int   // that are written into memory before any code runs
+	Image       Image // what is kept of the memory for calls to begin with; zero on PathPlain, or without a memory
+	Fuel        int64 // that the start function and _initialize used
 
 	// What this host measured; the same bytes may come to something else.
 	CompileFor    time.Duration // until there was machine code; short if it was in the cache
@@ -94,10 +95,4 @@ func (r Report) Has(export string) bool {
 		}
 	}
 	return false
-}
-
-// PromptReport returns the report on a module without code, which has that
-// manifest.
-func PromptReport(manifest []byte) Report {
-	return Report{Path: PathPrompt, Why: []string{"the module has no code"}, Manifest: manifest}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
-	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
 )
 
@@ -85,6 +84,6 @@ func admit(ctx context.Context, wasm []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	_, err = plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), box)(ctx, plugins.Candidate{Module: wasm})
+	_, err = plugins.NewAdmit(plugins.Known{}, box)(ctx, plugins.Candidate{Module: wasm})
 	return err
 }

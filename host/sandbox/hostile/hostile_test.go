@@ -75,7 +75,7 @@ func TestNamesAreUnique(t *testing.T) {
 // TestModulesAreWhatTheySay holds each refusal against admission alone, without
 // a host around it.
 func TestModulesAreWhatTheySay(t *testing.T) {
-	admit := plugins.NewAdmit(plugins.Known{}, module.DefaultLimits(), newSandbox(t))
+	admit := plugins.NewAdmit(plugins.Known{}, newSandbox(t))
 	for _, m := range hostile.Modules() {
 		if m.Slow && os.Getenv("CARREL_TEST_STRICT") == "" || m.Code == abi.TooLarge {
 			continue
