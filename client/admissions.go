@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -66,28 +67,50 @@ const (
 	mostPause  = 500 * time.Millisecond
 )
 
+// mostSilence is how long WaitAdmission goes on asking a host that does not
+// answer: many restart within it, and the admission may have gone through.
+const mostSilence = 10 * time.Second
+
 // WaitAdmission asks again and again until an admission has ended, or ctx has.
-// What was refused is an error, the problem. seen, if not nil, is given every
-// answer.
+// What was refused is an error, the problem, with the state AdmissionRefused;
+// any other error says nothing of the admission, whose last known state is
+// returned with it. A question that fails for the moment is asked again, for up
+// to ten seconds. seen, if not nil, is given every answer.
 func (c *Client) WaitAdmission(ctx context.Context, digest string, seen func(Admission)) (Admission, error) {
+	var last Admission
+	var silent time.Time // since when; zero: it answers
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		a, err := c.Admission(ctx, digest)
-		if err != nil {
-			return Admission{}, err
-		}
-		if seen != nil {
-			seen(a)
-		}
-		if a.State == AdmissionRefused && a.Problem != nil {
-			return a, a.Problem
-		}
-		if a.Ended() {
-			return a, nil
+		switch {
+		case err == nil:
+			silent, last = time.Time{}, a
+			if seen != nil {
+				seen(a)
+			}
+			if a.State == AdmissionRefused && a.Problem != nil {
+				return a, a.Problem
+			}
+			if a.Ended() {
+				return a, nil
+			}
+		case ctx.Err() != nil || !passes(err):
+			return last, err
+		case silent.IsZero():
+			silent = time.Now()
+		case time.Since(silent) >= mostSilence:
+			return last, err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return a, ctx.Err() //nolint:wrapcheck // the caller's own
+			return last, ctx.Err() //nolint:wrapcheck // the caller's own
 		}
 	}
+}
+
+// passes reports whether the same question may be answered a little later: not
+// if the host itself said no for good.
+func passes(err error) bool {
+	p, answered := errors.AsType[*Problem](err)
+	return !answered || p.Retryable
 }

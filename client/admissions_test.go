@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 )
 
 // telling is a host that tells these states of every admission, the last one
-// for ever.
+// for ever. What stands in parentheses is no state but what becomes of the
+// answer.
 func telling(t *testing.T, states ...string) *client.Client {
 	t.Helper()
 	var asked int
@@ -25,6 +29,20 @@ func telling(t *testing.T, states ...string) *client.Client {
 		}
 		state, problem := states[min(asked, len(states)-1)], ""
 		asked++
+		switch state {
+		case "(cut)":
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte(`{"digest":`))
+			panic(http.ErrAbortHandler)
+		case "(a proxy's)":
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		case "(overloaded)", "(unauthenticated)":
+			w.Header().Set("Content-Type", client.ProblemType)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprintf(w, `{"code":%q,"retryable":%t}`, strings.Trim(state, "()"), state == "(overloaded)")
+			return
+		}
 		if state == client.AdmissionRefused {
 			problem = `,"problem":{"code":"invalid_module","detail":"no"}`
 		}
@@ -67,4 +85,48 @@ func TestWaitingForAnAdmissionEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || end.State != "compiling" || asked != 2 {
 		t.Errorf("asked %d times it ended with %+v, %v", asked, end, err)
 	}
+}
+
+func TestWaitingForAnAdmissionOutlastsQuestionsThatFail(t *testing.T) {
+	for name, tc := range map[string]struct {
+		states []string
+		want   error
+		last   string
+	}{
+		"an answer that is cut":                    {[]string{"compiling", "(cut)", "(cut)", "active"}, nil, "active"},
+		"the first one, too":                       {[]string{"(cut)", "active"}, nil, "active"},
+		"an answer of something between":           {[]string{"compiling", "(a proxy's)", "stored"}, nil, "stored"},
+		"a host that is busy":                      {[]string{"(overloaded)", "compiling", "(overloaded)", "refused"}, client.Code(abi.InvalidModule), "refused"},
+		"a key that is known no longer is the end": {[]string{"compiling", "(unauthenticated)", "active"}, client.Code(abi.Unauthenticated), "compiling"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			end, err := telling(t, tc.states...).WaitAdmission(t.Context(), "d", nil)
+			if !errors.Is(err, tc.want) || end.State != tc.last {
+				t.Errorf("it ended with %+v, %v", end, err)
+			}
+		})
+	}
+}
+
+// transport answers requests.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestWaitingForAnAdmissionGivesUpAHostThatStaysSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone, begin := errors.New("connection refused"), time.Now()
+		c := &client.Client{Base: "http://host", HTTP: &http.Client{Transport: transport(func(*http.Request) (*http.Response, error) {
+			switch since := time.Since(begin); {
+			case since > 8*time.Second && since < 12*time.Second: // it is back for a while
+				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"digest":"d","state":"compiling","stages":[]}`))}, nil
+			default:
+				return nil, gone
+			}
+		})}}
+		end, err := c.WaitAdmission(t.Context(), "d", nil)
+		if took := time.Since(begin); !errors.Is(err, gone) || end.State != "compiling" || took < 22*time.Second || took > 23*time.Second {
+			t.Errorf("after %v it ended with %+v, %v", took, end, err)
+		}
+	})
 }
