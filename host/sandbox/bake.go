@@ -134,7 +134,7 @@ func (s *Sandbox) rehearse(ctx context.Context, k *recipe, most int, r *run, the
 		return r.within(ctx, k.code, k.rewritten, in, steps, false)
 	})
 	if err != nil {
-		return s.overdue(ctx, err, "_initialize and carrel_describe did not end")
+		return s.overdue(ctx, err, "_initialize and carrel_describe did not end", "do less in them")
 	}
 	if then == nil {
 		return nil
@@ -154,16 +154,17 @@ func (s *Sandbox) warm(ctx context.Context, k *recipe, in *instance, r, w *run) 
 	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, w, func(ctx context.Context) error {
 		return w.within(ctx, k.code, k.rewritten, in, []string{export}, false)
 	})
-	return s.overdue(ctx, err, "it did not end")
+	return s.overdue(ctx, err, "it did not end", "do less in it")
 }
 
-// overdue names the limit where an admission's own deadline ended a guest.
-func (s *Sandbox) overdue(ctx context.Context, err error, what string) error {
+// overdue names the limit where an admission's own deadline ended a guest, and
+// the remedy.
+func (s *Sandbox) overdue(ctx context.Context, err error, what, remedy string) error {
 	if carrel.CodeOf(err) != abi.Timeout || ctx.Err() != nil {
 		return err
 	}
 	return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, limitAdmitTimeout, fmt.Sprintf(
-		"%s within %v (limit %s)", what, s.cfg.AdmitTimeout, limitAdmitTimeout))
+		"%s within %v (limit %s): %s", what, s.cfg.AdmitTimeout, limitAdmitTimeout, remedy))
 }
 
 const limitAdmitTimeout = "sandbox.admitTimeout"

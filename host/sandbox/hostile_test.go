@@ -211,7 +211,7 @@ func TestHostileInitializationEnds(t *testing.T) {
 				_, err = s.Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()})
 				if tc.ends == abi.Timeout {
 					e := asError(t, err)
-					if e.Code != abi.LimitExceeded || e.Limit != "sandbox.admitTimeout" {
+					if e.Code != abi.LimitExceeded || e.Limit != "sandbox.admitTimeout" || !strings.Contains(e.Msg, "do less") {
 						t.Errorf("admission said %v", err)
 					}
 				} else {

@@ -159,7 +159,7 @@ func TestAWarmupThatFailsIsLeftOut(t *testing.T) {
 		"it traps": {func(s school) { s.learns(seven); s.Unreachable() }, "learn", cold,
 			"trapped in learn: unreachable", "unreachable"},
 		"it never ends": {func(s school) { s.learns(seven); s.Loop().Br(0).End().Unreachable() }, "learn", cold,
-			"did not end within 150ms (limit sandbox.admitTimeout)", ""},
+			"did not end within 150ms (limit sandbox.admitTimeout): do less in it", ""},
 		"it has no function":     {nil, "learn", cold, `exports no function "learn"`, ""},
 		"it is the wake-up call": {nil, abi.WakeExport, cold, "exports no function", ""},
 	} {
