@@ -24,11 +24,10 @@ type Plugin struct {
 }
 
 // Open makes an admitted module ready for calls that begin with the setup. It
-// runs the
-// module's initialisation, within Config.AdmitTimeout. Plugins of equal bytes
-// and setup share their compiled code and the image that it left, but no
-// memory that can be written. The bytes must not change until Open returns.
-// The caller closes the plugin.
+// runs the module's initialisation, within Config.AdmitTimeout. Plugins of
+// equal bytes and setup share their compiled code and the image that it left,
+// but no memory that can be written. The bytes must not change until Open
+// returns. The caller closes the plugin.
 //
 // Its error is what module.Read and Lint say, invalid_module for a module
 // without code or one that the engine refuses, limit_exceeded with the limit

@@ -10,8 +10,8 @@ import (
 // Choose tries each method on this system, the best first, and returns the
 // first one that restores a small memory exactly. The text says why better
 // ones were left out, and what to do about it, for the log; it is empty when
-// none was. It takes less
-// than a millisecond, never fails, and keeps nothing: Copy always works.
+// none was. It takes less than a millisecond, never fails, and keeps nothing:
+// Copy always works.
 func Choose() (Method, string) {
 	var out []string
 	for _, m := range []Method{PageScan, Madvise} {
