@@ -12,6 +12,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // State is where the admission of a module is: a sandbox.Stage as long as it
@@ -347,7 +348,7 @@ func kept(err error) *carrel.Error {
 	}
 	k.Limit, k.GuestCode, k.Wait = e.Limit, e.GuestCode, e.Wait
 	left := maxRefusalBytes
-	k.Msg = cutTo(e.Msg, left/2)
+	k.Msg = module.Cut(e.Msg, left/2)
 	left -= len(k.Msg)
 	for i, f := range e.Faults {
 		if left -= len(f.Pointer) + len(f.Message); left < 0 {
@@ -357,16 +358,4 @@ func kept(err error) *carrel.Error {
 		k.Faults = append(k.Faults, f)
 	}
 	return k
-}
-
-// cutTo cuts a text that is longer than most bytes.
-func cutTo(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	end := most
-	for end > 0 && s[end]&0xc0 == 0x80 { // in the middle of a character
-		end--
-	}
-	return s[:end] + "…"
 }

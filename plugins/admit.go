@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -107,7 +105,7 @@ func withLastWords(err error, log []sandbox.LogLine) error {
 		if line.Level != stderr {
 			continue
 		}
-		text := shown(strings.TrimSpace(line.Text), left)
+		text := module.Printable(strings.TrimSpace(line.Text), left)
 		if text == "" {
 			continue
 		}
@@ -128,24 +126,6 @@ func withLastWords(err error, log []sandbox.LogLine) error {
 
 // maxLastLines bounds the lines that a refusal quotes.
 const maxLastLines = 3
-
-// shown returns the beginning of a text, so many bytes of it or fewer, with
-// spaces for what cannot be shown.
-func shown(text string, most int) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most]
-}
 
 // checkExports refuses a manifest that names functions which the module does
 // not have.

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // Entry is a line of a plugin's log.
@@ -73,7 +73,7 @@ func NewLog(lines int) (*Log, error) {
 
 // Add appends a line. Long ones are cut.
 func (l *Log) Add(t carrel.TenantID, p carrel.PluginName, e Entry) {
-	e.Text = cut(strings.ToValidUTF8(e.Text, "\uFFFD"))
+	e.Text = module.Cut(strings.ToValidUTF8(e.Text, "\uFFFD"), MaxLogLineBytes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	tenant, ok := l.tenants.Get(t)
@@ -131,17 +131,6 @@ func (l *Log) count(t *tenantLog, r *ring, n int) {
 	r.bytes += n
 	t.bytes += n
 	l.bytes += n
-}
-
-func cut(s string) string {
-	if len(s) <= MaxLogLineBytes {
-		return s
-	}
-	n := MaxLogLineBytes
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 // ring returns a plugin's log, nil if there is none. Reading keeps no log from

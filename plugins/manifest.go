@@ -11,6 +11,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/schema"
 	"github.com/carrelhost/carrel/host/strictjson"
 )
@@ -107,11 +108,11 @@ func (c *checker) manifest(ctx context.Context, v any) abi.Manifest {
 		return m
 	}
 	if m.ABI, ok = o.requiredText("abi", abi.MaxVersionBytes, "add \"abi\": \""+abi.Version+"\""); ok && m.ABI != abi.Version {
-		c.fault("/abi", "this host speaks %q, not %s", abi.Version, quote(m.ABI))
+		c.fault("/abi", "this host speaks %q, not %s", abi.Version, module.Quote(m.ABI))
 	}
 	if m.Name, ok = o.requiredText("name", 0, "add the plugin's name, such as \"nice-and-mean\""); ok {
 		if _, err := carrel.ParsePluginName(m.Name); err != nil {
-			c.fault("/name", "%s, not %s", messageOf(err), quote(m.Name))
+			c.fault("/name", "%s, not %s", messageOf(err), module.Quote(m.Name))
 		}
 	}
 	if m.Version, ok = o.requiredText("version", abi.MaxVersionBytes, "add the version, such as \"1.0.0\""); ok && m.Version == "" {
@@ -136,7 +137,7 @@ func (c *checker) memoryNamespace(o object) string {
 	}
 	if _, err := carrel.ParsePluginName(name); err != nil {
 		c.fault("/memoryNamespace", "a memory namespace is named like a plugin: a small letter, then up to 62 small letters, digits or hyphens, not %s",
-			quote(name))
+			module.Quote(name))
 	}
 	return name
 }

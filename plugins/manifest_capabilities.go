@@ -6,6 +6,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // capabilities reads what the plugin of that name asks to be allowed.
@@ -30,9 +31,9 @@ func (c *checker) capabilities(o object, plugin string) abi.Capabilities {
 func (c *checker) callPattern(pattern, at, plugin string) {
 	switch p, err := carrel.ParseCallPattern(pattern); {
 	case err != nil:
-		c.fault(at, "%s is no pattern of calls: %s", quote(pattern), messageOf(err))
+		c.fault(at, "%s is no pattern of calls: %s", module.Quote(pattern), messageOf(err))
 	case string(p.Plugin) == plugin:
-		c.fault(at, "a plugin calls its own methods without asking; remove %s", quote(pattern))
+		c.fault(at, "a plugin calls its own methods without asking; remove %s", module.Quote(pattern))
 	}
 }
 
@@ -51,7 +52,7 @@ func (o object) distinct(name string, most, mostBytes int, check func(s, at stri
 		case !ok:
 			continue
 		case slices.Contains(out, s):
-			o.c.fault(at, "%s is there twice; remove one", quote(s))
+			o.c.fault(at, "%s is there twice; remove one", module.Quote(s))
 		default:
 			check(s, at)
 			out = append(out, s)
@@ -67,8 +68,8 @@ func (c *checker) modelAlias(alias, at string) {
 		c.fault(at, "the model alias is empty; write one or remove it for \"default\"")
 	case c.known.Models == nil || slices.Contains(c.known.Models, alias):
 	case len(c.known.Models) == 0:
-		c.fault(at, "this host has no model %s: it has none at all; ask its operator to configure one", quote(alias))
+		c.fault(at, "this host has no model %s: it has none at all; ask its operator to configure one", module.Quote(alias))
 	default:
-		c.fault(at, "this host has no model %s; it has %s", quote(alias), orList(c.known.Models))
+		c.fault(at, "this host has no model %s; it has %s", module.Quote(alias), orList(c.known.Models))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/memory"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 const (
@@ -59,11 +60,11 @@ func (c *checker) providerSource(from, at, remedy string) {
 	header, ok := strings.CutPrefix(from, abi.FromHeader)
 	switch {
 	case !ok:
-		c.fault(at, "there is no source %s; %s", quote(from), remedy)
+		c.fault(at, "there is no source %s; %s", module.Quote(from), remedy)
 	case !isHeaderName(header):
-		c.fault(at, "%s is not the name of a header; write one such as \"header:X-Conversation\"", quote(header))
+		c.fault(at, "%s is not the name of a header; write one such as \"header:X-Conversation\"", module.Quote(header))
 	case isProtocolHeader(header):
-		c.fault(at, "%s has a meaning of its own in the protocol; use a header of your own, such as \"header:X-Conversation\"", quote(header))
+		c.fault(at, "%s has a meaning of its own in the protocol; use a header of your own, such as \"header:X-Conversation\"", module.Quote(header))
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/schema"
 )
 
@@ -81,23 +81,7 @@ func place(pointer string) string {
 // pointer a burden is cut: it is the sender's, of any length.
 func pointer(at, name string) string {
 	const most = 200
-	if len(name) > most {
-		name = strings.ToValidUTF8(name[:most], "") + "…"
-	}
-	return string(jsontext.Pointer(at).AppendToken(name))
-}
-
-// quote makes a name of the sender printable and short.
-func quote(s string) string {
-	const most = 100
-	if len(s) > most {
-		cut := most
-		for cut > 0 && !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		return strconv.Quote(s[:cut] + "…")
-	}
-	return strconv.Quote(s)
+	return string(jsontext.Pointer(at).AppendToken(module.Cut(name, most)))
 }
 
 func orList(names []string) string {
@@ -105,7 +89,7 @@ func orList(names []string) string {
 	shown := names[:min(len(names), most)]
 	quoted := make([]string, 0, len(shown))
 	for _, n := range shown {
-		quoted = append(quoted, quote(n))
+		quoted = append(quoted, module.Quote(n))
 	}
 	list := strings.Join(quoted, ", ")
 	if more := len(names) - len(shown); more > 0 {

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // textOutput is the output schema of a method that returns text. Any other
@@ -49,12 +50,12 @@ func (c *checker) export(o object) string {
 	case name == "":
 		c.fault(at, "the name is empty; write that of an exported function")
 	case strings.ContainsFunc(name, unicode.IsControl):
-		c.fault(at, "%s has control characters; export the function under a name without them", quote(name))
+		c.fault(at, "%s has control characters; export the function under a name without them", module.Quote(name))
 	case strings.HasPrefix(name, abi.ReservedExportPrefix):
 		c.fault(at, "names that begin with %q belong to the host; export the function under another one than %s",
-			abi.ReservedExportPrefix, quote(name))
+			abi.ReservedExportPrefix, module.Quote(name))
 	case slices.Contains([]string{abi.InitializeExport, startExport, abi.MemoryExport, abi.DescribeExport, abi.WakeExport}, name):
-		c.fault(at, "%s has a meaning of its own to the host; export the function under another name", quote(name))
+		c.fault(at, "%s has a meaning of its own to the host; export the function under another name", module.Quote(name))
 	}
 	return name
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // maxDurationBytes is more than a time.Duration ever prints as.
@@ -37,10 +38,10 @@ func (c *checker) limits(o object) *abi.PluginLimits {
 func (c *checker) timeout(timeout, at string) {
 	switch d, err := time.ParseDuration(timeout); {
 	case err != nil:
-		c.fault(at, "%s is not a duration; write a number and a unit, such as \"10s\" or \"500ms\"", quote(timeout))
+		c.fault(at, "%s is not a duration; write a number and a unit, such as \"10s\" or \"500ms\"", module.Quote(timeout))
 	case d <= 0:
-		c.fault(at, "%s leaves no time for any call; write a positive duration, such as %q", quote(timeout), abi.DefaultTimeout)
+		c.fault(at, "%s leaves no time for any call; write a positive duration, such as %q", module.Quote(timeout), abi.DefaultTimeout)
 	case c.known.Timeout > 0 && d > c.known.Timeout:
-		c.fault(at, "%s is longer than this host allows; write at most %q", quote(timeout), c.known.Timeout)
+		c.fault(at, "%s is longer than this host allows; write at most %q", module.Quote(timeout), c.known.Timeout)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // level is a kind of object in a manifest with the members it may have.
@@ -78,7 +79,7 @@ func (c *checker) checkMembers(members map[string]any, at string, l level) {
 		case len(c.faults) > maxFaults: // not shown, so not worth a search
 			c.fault(pointer(at, name), "%s has no such member; remove it", l.what)
 		default:
-			c.fault(pointer(at, name), "%s has no member %s%s", l.what, quote(name), suggestion(name, l))
+			c.fault(pointer(at, name), "%s has no member %s%s", l.what, module.Quote(name), suggestion(name, l))
 		}
 	}
 }

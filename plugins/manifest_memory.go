@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // memory reads what of a history a chat method sends and keeps, and what an
@@ -16,7 +17,7 @@ func (c *checker) memory(o object, m *abi.Method) {
 		m.Retain = retain
 		if retain != abi.RetainHistory && retain != abi.RetainWindow {
 			c.fault(o.at+"/retain", "there is no way to retain %s; use \"history\", which keeps all turns, "+
-				"or \"window\", which deletes those that leave the window", quote(retain))
+				"or \"window\", which deletes those that leave the window", module.Quote(retain))
 		}
 	}
 	m.Seed = c.seed(o)
@@ -43,7 +44,7 @@ func (c *checker) window(o object) *abi.Window {
 				c.fault(at+"/max", "a window of tokens has no default; add `max`, such as \"max\": 4000")
 			}
 		default:
-			c.fault(at+"/type", "there is no window of type %s; use \"messages\" or \"tokens\"", quote(kind))
+			c.fault(at+"/type", "there is no window of type %s; use \"messages\" or \"tokens\"", module.Quote(kind))
 			return w // its max counts something else
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 const defaultModel = "default"
@@ -21,7 +22,7 @@ func (c *checker) method(v any, at string, system template) abi.Method {
 	}
 	if m.Name, ok = o.requiredText("name", 0, "add the method's name, such as \"chat\""); ok {
 		if _, err := carrel.ParseMethodName(m.Name); err != nil {
-			c.fault(at+"/name", "%s, not %s", messageOf(err), quote(m.Name))
+			c.fault(at+"/name", "%s, not %s", messageOf(err), module.Quote(m.Name))
 		}
 	}
 	m.Kind = c.kind(o)
@@ -43,7 +44,7 @@ func (c *checker) kind(o object) string {
 	case ok && (kind == abi.KindChat || kind == abi.KindHandler):
 		return kind
 	case ok:
-		c.fault(o.at+"/kind", "there is no kind %s; use \"chat\" or \"handler\"", quote(kind))
+		c.fault(o.at+"/kind", "there is no kind %s; use \"chat\" or \"handler\"", module.Quote(kind))
 	}
 	if _, has := o.members["export"]; has {
 		return abi.KindHandler
@@ -138,9 +139,9 @@ func (c *checker) memoryID(o object, id string, p params) {
 	}
 	switch kind, there := p.types[id]; {
 	case !there:
-		c.fault(at, "params has no property %s; add it to params.properties with {\"type\":\"string\"}", quote(id))
+		c.fault(at, "params has no property %s; add it to params.properties with {\"type\":\"string\"}", module.Quote(id))
 	case kind != "string":
-		c.fault(at, "the memory id's param %s must be of type string; write {\"type\":\"string\"} in params.properties", quote(id))
+		c.fault(at, "the memory id's param %s must be of type string; write {\"type\":\"string\"} in params.properties", module.Quote(id))
 	}
 }
 
@@ -175,7 +176,7 @@ func (c *checker) userParam(o object, memoryID string, p params) string {
 		c.fault(at, "there is no `userMessage` and several string params could take its place (%s); "+
 			"add \"userMessage\": \"{{…}}\" with the one that is meant", orList(candidates))
 	case !slices.Contains(p.required, candidates[0]):
-		c.fault(o.at+"/params", "%s is the user message, so callers must send it; add it to params.required", quote(candidates[0]))
+		c.fault(o.at+"/params", "%s is the user message, so callers must send it; add it to params.required", module.Quote(candidates[0]))
 	default:
 		return candidates[0]
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/prompt"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 func (c *checker) services(ctx context.Context, o object) []abi.Service {
@@ -22,7 +23,7 @@ func (c *checker) services(ctx context.Context, o object) []abi.Service {
 		at := fmt.Sprintf("/services/%d", i)
 		s := c.service(ctx, v, at)
 		if s.Name != "" && seen[s.Name] {
-			c.fault(at+"/name", "another service of this plugin is named %s; rename one", quote(s.Name))
+			c.fault(at+"/name", "another service of this plugin is named %s; rename one", module.Quote(s.Name))
 		}
 		seen[s.Name] = true
 		out = append(out, s)
@@ -40,7 +41,7 @@ func (c *checker) service(ctx context.Context, v any, at string) abi.Service {
 	}
 	if s.Name, ok = o.requiredText("name", 0, "add the service's name, such as \"com.acme.MyChat\""); ok {
 		if _, err := carrel.ParseServiceName(s.Name); err != nil {
-			c.fault(at+"/name", "%s, not %s", messageOf(err), quote(s.Name))
+			c.fault(at+"/name", "%s, not %s", messageOf(err), module.Quote(s.Name))
 		}
 	}
 	s.Description, _ = o.text("description", abi.MaxDescriptionBytes)
@@ -62,7 +63,7 @@ func (c *checker) service(ctx context.Context, v any, at string) abi.Service {
 		at := fmt.Sprintf("%s/methods/%d", at, i)
 		m := c.method(v, at, system)
 		if m.Name != "" && seen[m.Name] {
-			c.fault(at+"/name", "another method of this service is named %s; rename one", quote(m.Name))
+			c.fault(at+"/name", "another method of this service is named %s; rename one", module.Quote(m.Name))
 		}
 		seen[m.Name] = true
 		s.Methods = append(s.Methods, m)
@@ -76,9 +77,9 @@ func (c *checker) scope(scope, at string) {
 	switch {
 	case slices.Contains(all, scope):
 	case slices.Contains(all, lower):
-		c.fault(at, "there is no scope %s; did you mean %q?", quote(scope), lower)
+		c.fault(at, "there is no scope %s; did you mean %q?", module.Quote(scope), lower)
 	default:
-		c.fault(at, "there is no scope %s; it is one of \"request\", \"session\" and \"application\"", quote(scope))
+		c.fault(at, "there is no scope %s; it is one of \"request\", \"session\" and \"application\"", module.Quote(scope))
 	}
 }
 

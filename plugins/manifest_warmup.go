@@ -6,6 +6,7 @@ import (
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // warmup reads the call that is made at admission. Without one it returns nil.
@@ -37,7 +38,7 @@ func (c *checker) warmup(o object, services []abi.Service) *abi.Warmup {
 	case !ok:
 		c.fault(at+"/method", "%s", noMethod(services, w.Method))
 	case m.Kind != abi.KindHandler:
-		c.fault(at+"/method", "%s is a chat method, which has no code that could be warmed up; name a handler, or remove `warmup`", quote(w.Method))
+		c.fault(at+"/method", "%s is a chat method, which has no code that could be warmed up; name a handler, or remove `warmup`", module.Quote(w.Method))
 	default:
 		c.warmupParams(at+"/params", m, params, len(w.Params))
 	}
@@ -76,19 +77,19 @@ func noMethod(services []abi.Service, name string) string {
 			switch {
 			case m.Kind != abi.KindHandler || s.Name == "" || m.Name == "":
 			case m.Name == name:
-				return fmt.Sprintf("a method is named with its service; did you mean %s?", quote(full))
+				return fmt.Sprintf("a method is named with its service; did you mean %s?", module.Quote(full))
 			default:
 				handlers = append(handlers, full)
 			}
 		}
 	}
 	if best := Nearest(name, handlers); best != "" {
-		return fmt.Sprintf("there is no method %s; did you mean %s?", quote(name), quote(best))
+		return fmt.Sprintf("there is no method %s; did you mean %s?", module.Quote(name), module.Quote(best))
 	}
 	if len(handlers) == 0 {
-		return fmt.Sprintf("there is no method %s, and no handler that could be warmed up; remove `warmup`", quote(name))
+		return fmt.Sprintf("there is no method %s, and no handler that could be warmed up; remove `warmup`", module.Quote(name))
 	}
-	return fmt.Sprintf("there is no method %s; a handler of this plugin is meant, as Service.method: %s", quote(name), orList(handlers))
+	return fmt.Sprintf("there is no method %s; a handler of this plugin is meant, as Service.method: %s", module.Quote(name), orList(handlers))
 }
 
 // warmupOf is what the sandbox runs: the handler's export with the input that

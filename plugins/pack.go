@@ -145,7 +145,7 @@ func (p *packer) manifest(filename string, src []byte) ([]byte, error) {
 		}
 	default:
 		return nil, carrel.Fail(packOp, abi.InvalidManifest,
-			"the source of a prompt plugin is a Markdown file (.md) with YAML front matter or a YAML file (.yaml), not "+quote(path.Base(filename)))
+			"the source of a prompt plugin is a Markdown file (.md) with YAML front matter or a YAML file (.yaml), not "+module.Quote(path.Base(filename)))
 	}
 	root, err := p.yaml(front)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/carrelhost/carrel/host/prompt"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // defaultUserParam is the param that holds the user's message where a source
@@ -74,7 +75,7 @@ func (p *packer) listedParams(at string, method *tree, list []any) {
 		case !ok || name == "":
 			p.fault(at, p.line(at), "params as a list holds names, such as [id, msg]; for types write a map, such as {id: string, count: integer}")
 		case b.properties.has(name):
-			p.fault(at, p.line(at), "the param %s is there twice; remove one", quote(name))
+			p.fault(at, p.line(at), "the param %s is there twice; remove one", module.Quote(name))
 		default:
 			b.add(name, "string", !optional)
 		}
@@ -87,16 +88,16 @@ func (p *packer) typedParams(at string, method, short *tree) {
 	for _, key := range short.names {
 		name, optional := strings.CutSuffix(key, "?")
 		if name == "" || b.properties.has(name) {
-			p.fault(pointer(at, key), p.line(pointer(at, key)), "the param %s is there twice or has no name", quote(name))
+			p.fault(pointer(at, key), p.line(pointer(at, key)), "the param %s is there twice or has no name", module.Quote(name))
 			continue
 		}
 		if !isTypeName(short.text(key)) {
 			if kind, marked := strings.CutSuffix(short.text(key), "?"); marked && isTypeName(kind) {
-				p.fault(pointer(at, key), p.line(pointer(at, key)), "the ? of an optional param stands after its name: write %s: %s", quote(name+"?"), kind)
+				p.fault(pointer(at, key), p.line(pointer(at, key)), "the ? of an optional param stands after its name: write %s: %s", module.Quote(name+"?"), kind)
 				continue
 			}
 			p.fault(pointer(at, key), p.line(pointer(at, key)), "there is no type %s; write string, number, integer, boolean, object or array, or a whole schema",
-				quote(short.text(key)))
+				module.Quote(short.text(key)))
 			continue
 		}
 		b.add(name, short.text(key), !optional)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // section is the text of one service or method.
@@ -77,7 +79,7 @@ func (p *packer) sections(body string, firstLine int, owners map[string]section,
 				meant = nearest(name, owners)
 			}
 			if meant != "" {
-				p.fault("", line, "there is no service or method %s; did you mean %s? (a heading that is no name has a space or no dot)", quote(name), quote(meant))
+				p.fault("", line, "there is no service or method %s; did you mean %s? (a heading that is no name has a space or no dot)", module.Quote(name), module.Quote(meant))
 				current = &section{} // of which nothing becomes
 				continue
 			}
@@ -86,7 +88,7 @@ func (p *packer) sections(body string, firstLine int, owners map[string]section,
 					seen[owner.name] = only.line
 				}
 				if first := seen[owner.name]; first > 0 {
-					p.fault(owner.at, line, "the text of %s began already in line %d; join the two", quote(owner.name), first)
+					p.fault(owner.at, line, "the text of %s began already in line %d; join the two", module.Quote(owner.name), first)
 					current = &section{} // of which nothing becomes
 					continue
 				}
@@ -150,9 +152,9 @@ func (p *packer) assign(s section) {
 	text := strings.TrimSpace(strings.Join(s.lines, "\n"))
 	switch {
 	case s.owner.has("systemMessage"):
-		p.fault(s.at, s.line, "%s has a system message in the front matter and in the text; keep one", quote(s.name))
+		p.fault(s.at, s.line, "%s has a system message in the front matter and in the text; keep one", module.Quote(s.name))
 	case text == "":
-		p.fault(s.at, s.line, "there is no text under the heading of %s; write its system message or remove the heading", quote(s.name))
+		p.fault(s.at, s.line, "there is no text under the heading of %s; write its system message or remove the heading", module.Quote(s.name))
 	default:
 		s.owner.set("systemMessage", text)
 		p.lines[s.at] = s.line

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
 // maxYAMLValues bounds what a source may become once its aliases are
@@ -114,7 +115,7 @@ func (r *yamlReader) mapping(n *yaml.Node, at string, depth int) any {
 		case key.ShortTag() == "!!merge":
 			r.p.fault(at, key.Line, "merge keys (<<) are not supported; write the members out")
 		case t.has(name):
-			r.p.fault(pointer(at, name), key.Line, "%s is there twice; remove one", quote(name))
+			r.p.fault(pointer(at, name), key.Line, "%s is there twice; remove one", module.Quote(name))
 		default:
 			r.p.lines[pointer(at, name)] = key.Line
 			t.set(name, r.value(v, pointer(at, name), depth+1))
@@ -141,10 +142,10 @@ func (r *yamlReader) scalar(n *yaml.Node, at string) any {
 		if err := n.Decode(&i); err == nil {
 			return json.Number(strconv.FormatInt(i, 10))
 		}
-		r.p.fault(at, n.Line, "%s is not a number that JSON can hold; write it as decimal digits, or quote it", quote(n.Value))
+		r.p.fault(at, n.Line, "%s is not a number that JSON can hold; write it as decimal digits, or quote it", module.Quote(n.Value))
 		return nil
 	default:
-		r.p.fault(at, n.Line, "the tag %s is not supported; remove it", quote(n.Tag))
+		r.p.fault(at, n.Line, "the tag %s is not supported; remove it", module.Quote(n.Tag))
 		return nil
 	}
 }

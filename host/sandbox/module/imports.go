@@ -129,7 +129,7 @@ func (s *scan) importDesc(r *reader, known map[string]map[string]abi.Func, mod, 
 	if err != nil {
 		return err
 	}
-	full := quote(mod) + " " + quote(name)
+	full := Quote(mod) + " " + Quote(name)
 	switch kind {
 	case kindFunction:
 		return s.functionImport(r, known, mod, name, full)

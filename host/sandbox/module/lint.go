@@ -225,7 +225,7 @@ func (l *linter) exports(r *reader) error {
 		}
 		if strings.HasPrefix(name, abi.ReservedExportPrefix) {
 			return malformed(start, r.where, "the export %s: names that begin with %s are the host's, choose another",
-				quote(name), abi.ReservedExportPrefix)
+				Quote(name), abi.ReservedExportPrefix)
 		}
 		start = r.pos
 		kind, err := r.byte("export kind")

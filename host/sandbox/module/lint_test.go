@@ -346,14 +346,6 @@ func TestMemoryPages(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{"a\x1b[2Jb\nc": "a [2Jb c", "\xffé": "\ufffdé", "ééééé": "éé…", "": ""} {
-		if got := module.Printable(in, 5+strings.Count(in, "[")*5); got != want {
-			t.Errorf("%q becomes %q, want %q", in, got, want)
-		}
-	}
-}
-
 // FuzzLint checks that no bytes make Lint panic or allocate.
 func FuzzLint(f *testing.F) {
 	f.Add(full())

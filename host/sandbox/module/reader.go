@@ -1,11 +1,6 @@
 package module
 
-import (
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // reader is a cursor over a part of the file. Offsets are always those of the
 // whole file, so that messages name bytes that a person can look up.
@@ -148,35 +143,4 @@ func (r *reader) done() error {
 		return malformed(r.pos, r.where, "%d bytes are left over at its end", r.left())
 	}
 	return nil
-}
-
-// Printable returns text of an outsider for a message: valid UTF-8 without
-// control characters, of at most the given number of bytes and an ellipsis.
-func Printable(text string, most int) string {
-	cut := text
-	if len(cut) > most {
-		for most > 0 && !utf8.RuneStart(text[most]) {
-			most--
-		}
-		cut = text[:most] + "…"
-	}
-	return strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return ' '
-		}
-		return c
-	}, strings.ToValidUTF8(cut, "\ufffd"))
-}
-
-// quote makes an attacker's name printable and short.
-func quote(name string) string {
-	const most = 100
-	if len(name) > most {
-		cut := most
-		for cut > 0 && !utf8.RuneStart(name[cut]) {
-			cut--
-		}
-		return strings.TrimSuffix(strconv.Quote(name[:cut]), `"`) + `…"`
-	}
-	return strconv.Quote(name)
 }
