@@ -25,7 +25,11 @@ type APIKey struct {
 	CreatedAt     time.Time
 }
 
-// Tenants keeps tenants and their API keys.
+// Tenants keeps tenants and their API keys. A key never changes and never goes
+// once it was made, nor does its tenant, and callers rely on it: what
+// KeyByHash returned stays true, in this process and in every other one. A
+// method that would change or delete a key or a tenant ends that, and needs a
+// way to tell those who keep keys, such as host/tenant, before it may be here.
 type Tenants interface {
 	// CreateTenant adds a tenant, or returns ErrExists.
 	CreateTenant(ctx context.Context, t Tenant) error

@@ -12,8 +12,8 @@ import (
 const keptKeys = 4096
 
 // keys are those that were used last, so that a request needs no read to be
-// told from whom it is. store.Tenants neither changes nor deletes a key, so
-// what was read once stays true; what is not there is never kept. Secrets are
+// told from whom it is. By the contract of store.Tenants what was read once
+// stays true; what is not there is never kept. Secrets are
 // not kept either, only their hashes.
 type keys struct {
 	mu     sync.Mutex // guards byHash
