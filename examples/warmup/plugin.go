@@ -35,27 +35,40 @@ type desk struct {
 	Compiled int `json:"compiled"`
 }
 
+// desks have words, as regular expressions. Of two that match a message, the
+// first has it.
+var desks = []struct {
+	name  string
+	words []string
+}{
+	{"privacy", []string{"my data", "delete my account", "gdpr"}},
+	{"billing", []string{"invoices?", "bills?", "refunds?", "charged( twice)?"}},
+	{"shipping", []string{"parcels?", "deliver(y|ed|ies)", "track(ing)? numbers?"}},
+}
+
+type rule struct {
+	desk  string
+	words *regexp.Regexp
+}
+
 var compiled int
 
 // rules are compiled by whoever asks for them first: the warm-up.
-var rules = sync.OnceValue(func() map[string]*regexp.Regexp {
+var rules = sync.OnceValue(func() []rule {
 	compiled++
-	out := map[string]*regexp.Regexp{}
-	for name, words := range map[string][]string{
-		"billing":  {"invoices?", "bills?", "refunds?", "charged( twice)?"},
-		"shipping": {"parcels?", "deliver(y|ed|ies)", "track(ing)? numbers?"},
-		"privacy":  {"my data", "delete my account", "gdpr"},
-	} {
-		out[name] = regexp.MustCompile(`(?i)\b(` + strings.Join(words, "|") + `)\b`)
+	var out []rule
+	for _, d := range desks {
+		out = append(out, rule{d.name, regexp.MustCompile(`(?i)\b(` + strings.Join(d.words, "|") + `)\b`)})
 	}
 	return out
 })
 
 func sort(_ *carrel.Context, in message) (desk, error) {
 	out := desk{Desk: "front", Compiled: compiled}
-	for name, rule := range rules() {
-		if rule.MatchString(in.Text) {
-			out.Desk = name
+	for _, r := range rules() {
+		if r.words.MatchString(in.Text) {
+			out.Desk = r.desk
+			break
 		}
 	}
 	return out, nil

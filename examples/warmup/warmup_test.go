@@ -17,6 +17,9 @@ func TestTheRulesAreCompiledBeforeTheFirstCall(t *testing.T) {
 		"I was CHARGED twice":   "billing",
 		"Please delete my data": "privacy",
 		"Hello":                 "front",
+		// The first of the desks that match has it, at each call.
+		"Refund my parcel":                "billing",
+		"My data says charged, no parcel": "privacy",
 	} {
 		got, _ := acme.Chat("warmup/com.acme.Triage.sort", "text", text).Output.(map[string]any)
 		if got["desk"] != want || got["compiled"] != 1.0 {
