@@ -17,6 +17,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/sandbox/slots"
 )
 
 // code is the compiled code of modules that differ in their data at most. It
@@ -130,17 +131,17 @@ func rewrite(m *module.Module) (out *module.Rewritten, err error) {
 
 // queue is where a compilation waits for a place. Shares take turns.
 type queue struct {
-	places *slots
+	places *slots.Pool
 	share  string
 	stage  func(Stage) // told StageQueue if there is no place at once, StageCompile when there is
 }
 
 // enter takes a place, once it is the share's turn, until leave.
 func (q queue) enter(ctx context.Context) (leave func(), err error) {
-	if err := q.places.acquireTold(ctx, q.share, func() { q.stage(StageQueue) }); err != nil {
+	if err := q.places.Acquire(ctx, q.share, func() { q.stage(StageQueue) }); err != nil {
 		return nil, ended(ctx, "wait for a compilation to end", err)
 	}
-	return func() { q.places.release(q.share) }, nil
+	return func() { q.places.Release(q.share) }, nil
 }
 
 // claim returns the code of a digest with one reference more, or what is

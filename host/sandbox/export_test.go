@@ -8,6 +8,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/sandbox/slots"
 )
 
 // Programs returns how many compiled modules the open plugins of a sandbox
@@ -20,62 +21,32 @@ func Programs(s *Sandbox) int {
 
 // OnSlots returns how many guests of a share have a CPU slot, and how many
 // wait for one.
-func OnSlots(s *Sandbox, share string) (held, waiting int) { return s.slots.of(share) }
-
-func (s *slots) of(share string) (held, waiting int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.held[share], len(s.waiting[share])
-}
-
-// Slots are CPU slots without a sandbox.
-type Slots struct{ slots *slots }
-
-func NewSlots(n int) Slots { return Slots{newSlots(n)} }
-
-func (s Slots) Acquire(ctx context.Context, share string) error { return s.slots.acquire(ctx, share) }
-func (s Slots) Release(share string)                            { s.slots.release(share) }
-func (s Slots) Of(share string) (held, waiting int)             { return s.slots.of(share) }
-
-// Left returns how much a set of slots without users and waiters remembers.
-func (s Slots) Left() int {
-	return len(s.slots.held) + len(s.slots.waiting) + len(s.slots.turns)
-}
-
-// Pass passes a slot on and takes it back.
-func (s Slots) Pass(ctx context.Context, share string) error { return s.slots.pass(ctx, share) }
+func OnSlots(s *Sandbox, share string) (held, waiting int) { return s.slots.Of(share) }
 
 // OccupySlot takes a CPU slot that no guest has.
 func OccupySlot(t testing.TB, s *Sandbox, share string) (release func()) {
 	t.Helper()
-	if err := s.slots.acquire(t.Context(), share); err != nil {
+	if err := s.slots.Acquire(t.Context(), share, nil); err != nil {
 		t.Fatal(err)
 	}
-	return func() { s.slots.release(share) }
-}
-
-// Admitting returns how many compilations of uploads run.
-func Admitting(s *Sandbox) int {
-	s.admitting.mu.Lock()
-	defer s.admitting.mu.Unlock()
-	return admissionsAtOnce - s.admitting.free
+	return func() { s.slots.Release(share) }
 }
 
 // Admissions and Openings are the places of compilations.
-func Admissions(s *Sandbox) Slots { return Slots{s.admitting} }
-func Openings(s *Sandbox) Slots   { return Slots{s.opening} }
+func Admissions(s *Sandbox) *slots.Pool { return s.admitting }
+func Openings(s *Sandbox) *slots.Pool   { return s.opening }
 
 // OccupyAdmissions takes every place for the compilation of uploads.
 func OccupyAdmissions(s *Sandbox) (release func()) {
 	share := func(i int) string { return fmt.Sprintf("occupied %d", i) }
 	for i := range admissionsAtOnce {
-		if err := s.admitting.acquire(context.Background(), share(i)); err != nil {
+		if err := s.admitting.Acquire(context.Background(), share(i), nil); err != nil {
 			panic(err)
 		}
 	}
 	return func() {
 		for i := range admissionsAtOnce {
-			s.admitting.release(share(i))
+			s.admitting.Release(share(i))
 		}
 	}
 }

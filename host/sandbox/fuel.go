@@ -84,7 +84,7 @@ func (r *run) refuel(ctx context.Context) int64 {
 	if r.fuel >= r.cfg.Fuel {
 		panic(&stop{exhausted: true})
 	}
-	if now.Sub(r.slotted) >= turn && r.slots.wanted() {
+	if now.Sub(r.slotted) >= turn && r.slots.Wanted() {
 		r.passSlot(ctx)
 	}
 	return r.grant()
@@ -95,7 +95,7 @@ func (r *run) passSlot(ctx context.Context) {
 	r.mark.Away()
 	r.onCPU += time.Since(r.slotted)
 	r.onSlot = false
-	if err := r.slots.pass(ctx, r.share); err != nil {
+	if err := r.slots.Pass(ctx, r.share); err != nil {
 		panic(&stop{context: err})
 	}
 	r.onSlot, r.slotted = true, time.Now()

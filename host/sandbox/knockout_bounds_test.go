@@ -95,7 +95,7 @@ func bounds() map[string]string {
 // boundFiles are where the bounds are that are constants.
 var boundFiles = []string{
 	"module/bulk.go", "module/plan.go", "module/frame.go", "module/instrument.go", "module/names.go", "module/rewrite.go", "module/survey.go",
-	"code.go", "fuel.go", "hostcall.go", "io.go", "logbook.go", "poll.go", "run.go", "slots.go", "trap.go", "wasi.go",
+	"code.go", "fuel.go", "hostcall.go", "io.go", "logbook.go", "poll.go", "run.go", "slots/slots.go", "trap.go", "wasi.go",
 }
 
 // TestEveryBoundHasAGuard fails for a field or a constant of which nobody says

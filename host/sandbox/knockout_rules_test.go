@@ -68,9 +68,9 @@ func rules() []rule {
 	}
 	most = unless("what runs has a deadline", most, 0)`},
 		{"sandbox", "fuel.go", `min(slice, r.cfg.Fuel-r.fuel)`, `min(unless[int64]("fuel comes in slices", slice, 1<<62), r.cfg.Fuel-r.fuel)`},
-		{"sandbox", "fuel.go", `r.slots.wanted()`, `unless("a slot is passed on", r.slots.wanted(), false)`},
-		{"sandbox", "slots.go", `most: max(n-1, 1)`, `most: unless("one share never holds every slot", max(n-1, 1), n)`},
-		{"sandbox", "slots.go", `for s.free > 0 {`, `for s.free > unless("slots are few", 0, -1000) {`},
+		{"sandbox", "fuel.go", `r.slots.Wanted()`, `unless("a slot is passed on", r.slots.Wanted(), false)`},
+		{"slots", "slots.go", `most: max(n-1, 1)`, `most: unless("one share never holds every slot", max(n-1, 1), n)`},
+		{"slots", "slots.go", `for p.free > 0 {`, `for p.free > unless("slots are few", 0, -1000) {`},
 		{"sandbox", "run.go", "r.giveSlot()\n\tf()", "if unless(\"a guest that waits has no slot\", false, true) {\n\t\tf()\n\t\treturn\n\t}\n\tr.giveSlot()\n\tf()"},
 		{"sandbox", "run.go", `if r.memory == nil {
 		return nil, false`, `if unless("a guest may have no memory", r.memory == nil, false) {

@@ -35,6 +35,7 @@ type guarded struct {
 
 func guardedPackages() []guarded {
 	return []guarded{
+		{"slots", "slots", nil, nil},
 		{"module", "module", []string{"malformed", "overLimit", "unknown", "s.refused.add", "carrel.Fail"}, nil},
 		{"sandbox", ".", []string{"refuse", "outside", "resultsFull", "noHandle", "carrel.Fail", "carrel.FailLimit", "stop"},
 			[]string{"wasiBadF", "wasiFault", "wasiInval", "wasiIO", "wasiSPipe", "l.dropped"}},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/slots"
 )
 
 // stages collects what admissions tell, each under a name.
@@ -32,10 +33,10 @@ func (s *stages) only(stage sandbox.Stage) []string {
 	return slices.DeleteFunc(slices.Clone(s.told), func(t string) bool { return !strings.HasSuffix(t, string(stage)) })
 }
 
-func acquire(t *testing.T, s sandbox.Slots, shares ...string) (release func()) {
+func acquire(t *testing.T, s *slots.Pool, shares ...string) (release func()) {
 	t.Helper()
 	for _, share := range shares {
-		if err := s.Acquire(t.Context(), share); err != nil {
+		if err := s.Acquire(t.Context(), share, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +110,7 @@ func TestAdmissionsOfSharesTakeTurns(t *testing.T) {
 // However much one share uploads or opens, another one's begins at once.
 func TestOneShareHoldsUpNoOther(t *testing.T) {
 	for name, tc := range map[string]struct {
-		places func(*sandbox.Sandbox) sandbox.Slots
+		places func(*sandbox.Sandbox) *slots.Pool
 		enter  func(ctx context.Context, s *sandbox.Sandbox, share string, wasm []byte) error
 	}{
 		"uploads": {sandbox.Admissions, func(ctx context.Context, s *sandbox.Sandbox, share string, wasm []byte) error {
@@ -145,8 +146,8 @@ func TestOneShareHoldsUpNoOther(t *testing.T) {
 				}
 			}
 			release()
-			if n := places.Left(); n > 0 {
-				t.Errorf("%d entries are left", n)
+			if held, waiting := places.Of("mallory"); held != 0 || waiting != 0 {
+				t.Errorf("mallory still holds %d places, and waits for %d", held, waiting)
 			}
 			if err := tc.enter(t.Context(), s, "mallory", numbered(0)); err != nil {
 				t.Error(err)

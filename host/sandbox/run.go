@@ -8,6 +8,7 @@ import (
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/marker"
+	"github.com/carrelhost/carrel/host/sandbox/slots"
 )
 
 // run is the host's side of one call: everything that the imports read and
@@ -15,7 +16,7 @@ import (
 // dropped with the call: an instance that is used again gets a new one.
 type run struct {
 	cfg       *Config
-	slots     *slots
+	slots     *slots.Pool
 	share     string // of the slots
 	input     []byte
 	host      Host
@@ -84,7 +85,7 @@ func (s *Sandbox) admission(share string) *run {
 }
 
 func (r *run) takeSlot(ctx context.Context) error {
-	if err := r.slots.acquire(ctx, r.share); err != nil {
+	if err := r.slots.Acquire(ctx, r.share, nil); err != nil {
 		return err
 	}
 	r.onSlot, r.slotted = true, time.Now()
@@ -99,7 +100,7 @@ func (r *run) giveSlot() {
 	r.mark.Away()
 	r.onCPU += time.Since(r.slotted)
 	r.onSlot = false
-	r.slots.release(r.share)
+	r.slots.Release(r.share)
 }
 
 // away gives up the CPU slot while f blocks, so that guests that wait for

@@ -16,6 +16,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/image"
+	"github.com/carrelhost/carrel/host/sandbox/slots"
 )
 
 // PageBytes is the size of a page of linear memory.
@@ -31,9 +32,9 @@ type Sandbox struct {
 	memory    image.Method
 	memoryWhy string       // what the faster methods lack
 	blank     *image.Image // of what is initialised: all zero
-	slots     *slots       // guests on a CPU
-	admitting *slots       // compilations of what is uploaded
-	opening   *slots       // compilations of what was admitted before
+	slots     *slots.Pool  // guests on a CPU
+	admitting *slots.Pool  // compilations of what is uploaded
+	opening   *slots.Pool  // compilations of what was admitted before
 	idle      idleMemory   // of instances that wait
 
 	mu       sync.Mutex
@@ -94,9 +95,9 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 		memory:    memory,
 		memoryWhy: why,
 		blank:     blank,
-		slots:     newSlots(cfg.Slots),
-		admitting: newSlots(admissionsAtOnce),
-		opening:   newSlots(openingsAtOnce),
+		slots:     slots.New(cfg.Slots),
+		admitting: slots.New(admissionsAtOnce),
+		opening:   slots.New(openingsAtOnce),
 		entered:   map[*entrance]struct{}{},
 		codes:     map[[sha256.Size]byte]*code{},
 		making:    map[[sha256.Size]byte]chan struct{}{},

@@ -32,6 +32,7 @@ var floor = map[string]int{
 	"host/sandbox/image":    2,
 	"host/sandbox/marker":   2,
 	"host/sandbox/module":   2,
+	"host/sandbox/slots":    2,
 	"host/sandbox/wasmtest": 2,
 	"host/strictjson":       2,
 	"internal/seccomp":      2,
