@@ -10,9 +10,9 @@ import (
 )
 
 // TestMain lets scripts, and whatever looks in PATH, run this program as
-// carrel, and inspect modules within other limits than its own.
+// carrel, inspect modules within other limits than its own, and crash.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"carrel": main, boundedName: inspectWithin})
+	testscript.Main(m, map[string]func(){"carrel": main, boundedName: inspectWithin, crasherName: crasher})
 }
 
 // raceOptions keeps each command from pausing for a second at its end when the

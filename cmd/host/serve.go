@@ -55,7 +55,7 @@ func newLog(w io.Writer, format string) (*slog.Logger, error) {
 	}
 }
 
-func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) (err error) {
+func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) error {
 	chosen := cfg.ChooseModel(e.getenv)
 	if cfg.CompileCommand = compileCommand(e); cfg.CompileCommand == nil {
 		log.Warn("this program does not find itself: uploads are compiled in the host's process, without limits on time and memory")
@@ -64,14 +64,19 @@ func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	info := h.Info()
-	defer reportCrashes(info.CrashReport, log)()
+	return reported(h.Info().CrashReport, log, func() error {
+		announce(e, h.Info(), chosen)
+		return h.Run(ctx)
+	}, h.Close)
+}
+
+// announce says where the host is, and what a person has to know once.
+func announce(e env, info host.Info, model string) {
 	fmt.Fprintf(e.stdout, "carrel listens on %s\n", info.Address)
 	if info.AdminAddress != info.Address {
 		fmt.Fprintf(e.stdout, "administration   on %s\n", info.AdminAddress)
 	}
-	fmt.Fprintf(e.stdout, "model: %s\n", chosen)
+	fmt.Fprintf(e.stdout, "model: %s\n", model)
 	if info.NewOwnerKey != "" {
 		fmt.Fprintf(e.stdout, "owner key of tenant %q, shown this once (kept in %s):\n  %s\n", host.DefaultTenant, info.OwnerKeyFile, info.NewOwnerKey)
 	}
@@ -79,5 +84,4 @@ func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) (err e
 		fmt.Fprintf(e.stdout, "recovered: %s open when the last process ended, %s ended with them\n",
 			counted(r.Scopes, "scope that was", "scopes that were"), counted(r.Histories, "history", "histories"))
 	}
-	return h.Run(ctx)
 }
