@@ -53,7 +53,7 @@ type Catalog struct {
 	loads singleflight.Group // by build, so that a version is loaded once
 
 	admissions *admissions
-	told       sync.Map // builds of which the log says that they are quarantined
+	told       *told
 
 	abandoned sync.WaitGroup // loads whose callers left, and what judges modules
 }
@@ -90,7 +90,7 @@ func NewCatalog(cfg Config) (*Catalog, error) {
 	}
 	cache, err := newCache(cfg.Loaded, cfg.LoadedBytes, cfg.LoadedIdle, cfg.Sandbox.LoadedBytes)
 	errs = append(errs, err)
-	return &Catalog{cfg: cfg, cache: cache, admissions: newAdmissions(cfg.Admissions, cfg.Now)}, errors.Join(errs...)
+	return &Catalog{cfg: cfg, cache: cache, admissions: newAdmissions(cfg.Admissions, cfg.Now), told: newTold()}, errors.Join(errs...)
 }
 
 // Close lets go of every loaded version. Invocations must have ended.
