@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -281,78 +280,4 @@ func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.Plugi
 	return Running{l, store.ScopeInstance{
 		ID: row.Scope, Tenant: t, Scope: carrel.ScopeApplication, Plugin: p,
 	}}, nil
-}
-
-// loadedVersion returns a version with one more user. One that a caller named
-// is looked up first, unless it is the active one, which cannot be deleted:
-// another may have been since it was loaded.
-func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.VersionRef, active carrel.Digest) (*Loaded, error) {
-	if ref.IsActive() || ref.Digest == active {
-		return c.loadedBuild(ctx, build{p, active})
-	}
-	if l, _, ok := c.cache.getLoaded(build{p, active}); ok {
-		if l.Version.N == ref.N {
-			return l, nil
-		}
-		l.Release()
-	}
-	v, err := c.Version(ctx, p.tenant, p.name, ref)
-	if err != nil {
-		return nil, err
-	}
-	return c.loadedBuild(ctx, build{p, v.Digest})
-}
-
-// loadedBuild returns a version with one more user, loading it if need be. The
-// load goes on when ctx ends, for others may wait for it.
-func (c *Catalog) loadedBuild(ctx context.Context, b build) (*Loaded, error) {
-	for {
-		if l, _, ok := c.cache.getLoaded(b); ok {
-			return l, nil
-		}
-		var mine *Loaded // stays nil if another caller is loading it
-		done := c.loads.DoChan(string(b.tenant)+"/"+string(b.name)+"/"+b.digest.String(), func() (any, error) {
-			l, unloads, ok := c.cache.getLoaded(b)
-			if ok { // whoever loaded it has just ended
-				mine = l
-				return nil, nil //nolint:nilnil // it is in mine
-			}
-			var err error
-			if mine, err = c.loadBuild(context.WithoutCancel(ctx), b); err == nil {
-				c.cache.putLoaded(b, mine, unloads)
-			}
-			return nil, err
-		})
-		select {
-		case r := <-done:
-			if r.Err != nil || mine != nil {
-				return mine, r.Err
-			}
-		case <-ctx.Done():
-			c.abandoned.Go(func() {
-				if <-done; mine != nil {
-					mine.Release()
-				}
-			})
-			return nil, fmt.Errorf("wait for version %s of %s to load: %w", b.digest, b.name, ctx.Err())
-		}
-	}
-}
-
-// loadBuild reads and loads a version. It runs in a goroutine of its own,
-// where a panic would end the process.
-func (c *Catalog) loadBuild(ctx context.Context, b build) (l *Loaded, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			l, err = nil, fmt.Errorf("load version %s of %s: panic: %v\n%s", b.digest, b.name, v, debug.Stack())
-		}
-	}()
-	if err := c.mayRun(b); err != nil {
-		return nil, err
-	}
-	v, err := c.Version(ctx, b.tenant, b.name, carrel.VersionRef{Digest: b.digest})
-	if err != nil {
-		return nil, err
-	}
-	return c.load(ctx, v)
 }

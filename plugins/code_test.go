@@ -339,10 +339,10 @@ func (s *late) Module(ctx context.Context, t carrel.TenantID, p carrel.PluginNam
 func TestCodeNeverClosesUnderACall(t *testing.T) {
 	l, _ := newCodeLibrary(t, func(c *plugins.Config) { c.Loaded = 1 })
 	var all sync.WaitGroup
-	var called atomic.Int64
 	for i := range 4 {
 		all.Go(func() {
-			for round := range 40 {
+			// The last change leaves a version active, so each gets to call one.
+			for round, called := 0, 0; round < 40 || called == 0; round++ {
 				r, err := l.Running(t.Context(), acme, "p", []carrel.VersionRef{active, n(1), n(2)}[(i+round)%3])
 				if carrel.CodeOf(err) == abi.NotFound {
 					continue
@@ -352,7 +352,7 @@ func TestCodeNeverClosesUnderACall(t *testing.T) {
 					return
 				}
 				wantSays(t, r, r.Manifest.Version)
-				called.Add(1)
+				called++
 				r.Release()
 			}
 		})
@@ -371,7 +371,4 @@ func TestCodeNeverClosesUnderACall(t *testing.T) {
 		}
 	})
 	all.Wait()
-	if called.Load() == 0 {
-		t.Error("nothing was called")
-	}
 }
