@@ -53,12 +53,15 @@ func (h *Host) lookBack() {
 	h.marks = marks
 	report, at, err := h.takeCrashReport()
 	if err != nil {
-		h.log.Warn("the report of a crash", "err", err)
+		h.log.Warn("the report of a crash could not be read, kept or taken away; it may not count, or count again", "err", err)
 	}
 	switch {
 	case len(report) == 0:
 	case asked.Match(report):
 		h.log.Info("the last process was told to show its goroutines, and ended (SIGQUIT)", "reports", h.dir.Path(dirCrashes))
+	case marker.Sent(report):
+		h.log.Warn("the last process was sent a signal and ended; it counts for no plugin",
+			"at", at.UTC(), "reports", h.dir.Path(dirCrashes), "report", beginning(report))
 	case crashed.Match(report):
 		if at.After(now) { // clocks are set back
 			at = now

@@ -29,7 +29,7 @@ func TestWhichReportsCountAsCrashes(t *testing.T) {
 		"a fatal error":                   {"\ngoroutine 18 [running]:\ninternal/runtime/maps.fatal({0x65a1b5?, 0x0?})\n", true},
 		"a panic":                         {"panic: runtime error: index out of range\n\ngoroutine 7 [running]:\n", true},
 		"a signal of the processor":       {"SIGSEGV: segmentation violation\nPC=0x4939c1 m=0 sigcode=1 addr=0x1\n", true},
-		"a signal of a supervisor":        {"SIGABRT: abort\nPC=0x4939c1 m=0 sigcode=0\n", true},
+		"a signal of a supervisor":        {"SIGABRT: abort\nPC=0x4939c1 m=0 sigcode=0\n", false},
 		"an operator looks at goroutines": {"SIGQUIT: quit\nPC=0x4939c1 m=0 sigcode=0\n\ngoroutine 1 [running]:\n", false},
 		"something else":                  {"\x00\x01\x02", false},
 		"text":                            {"it says panic: here\n", false},

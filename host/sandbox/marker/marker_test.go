@@ -85,6 +85,8 @@ func crash(how, dir string) error {
 			select {}
 		case "SIGABRT":
 			return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGABRT), wait())
+		case "SIGSEGV":
+			return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSEGV), wait())
 		case "SIGQUIT":
 			return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGQUIT), wait())
 		case "SIGKILL":
@@ -106,7 +108,8 @@ func TestSuspectsAreTheGuestOfTheGoroutineThatCrashedElseAllThatRan(t *testing.T
 		"a stack that is too deep":                     {"mine"},
 		"a fatal error":                                {"innocent", "mine"},
 		"a panic in another goroutine":                 {"innocent", "mine"},
-		"SIGABRT":                                      {"innocent", "mine"},
+		"SIGABRT":                                      nil, // whoever is told to end is not to blame
+		"SIGSEGV":                                      nil,
 	} {
 		t.Run(how, func(t *testing.T) {
 			report, guests := crashed(t, how)
@@ -317,16 +320,41 @@ func TestWhatIsNoFileIsAnError(t *testing.T) {
 	}
 }
 
+func TestASignalThatAProcessSentIsToldFromAFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		report string
+		want   bool
+	}{
+		"a kill":                             {"SIGABRT: abort\nPC=0x4939c1 m=0 sigcode=0\n", true},
+		"a kill by the number of a fault":    {"SIGSEGV: segmentation violation\nPC=0x1 m=3 sigcode=0 addr=0x7b\n", true},
+		"a kill of a thread":                 {"\nSIGABRT: abort\nPC=0x1 m=0 sigcode=18446744073709551610\n", true},
+		"the same on a system of 32 bits":    {"SIGABRT: abort\nPC=0x1 m=0 sigcode=4294967290\n", true},
+		"the same with a sign":               {"SIGABRT: abort\nPC=0x1 m=0 sigcode=-6\n", true},
+		"a kill on FreeBSD":                  {"SIGABRT: abort\nPC=0x1 m=0 sigcode=65537\n", true},
+		"a fault":                            {"SIGSEGV: segmentation violation\nPC=0x1 m=0 sigcode=1 addr=0x0\n", false},
+		"a fault that the kernel knows best": {"SIGSEGV: segmentation violation\nPC=0x1 m=0 sigcode=128 addr=0x0\n", false},
+		"no code":                            {"SIGABRT: abort\n", false},
+		"a code that is no number of any":    {"SIGABRT: abort\nPC=0x1 m=0 sigcode=99999999999999999999\n", false},
+		"a panic that speaks of one":         {"panic: x\n\tSIGABRT: abort\nPC=0x1 m=0 sigcode=0\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := marker.Sent([]byte(c.report)); got != c.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
 func FuzzSuspects(f *testing.F) {
 	f.Add([]byte("panic: x\n\ngoroutine 1 [running]:\ngithub.com/carrelhost/carrel/host/sandbox/marker.Under({0x1?, 0x2?}, 0xca44e10000000001, 0x3?)\n"))
 	f.Add([]byte("SIGABRT: abort\n"))
 	guests := []marker.Guest{{Number: 0xca44e10000000001}, {Number: 0xca44e10000000002, Running: true}}
 	f.Fuzz(func(t *testing.T, report []byte) {
 		got := marker.Suspects(report, guests)
-		if len(got) != 1 {
+		if marker.Sent(report) != (len(got) == 0) || len(got) > 1 {
 			t.Fatalf("%d suspects", len(got))
 		}
-		if got[0].Number == guests[0].Number && !strings.Contains(string(report), "marker.Under(") {
+		if len(got) == 1 && got[0].Number == guests[0].Number && !strings.Contains(string(report), "marker.Under(") {
 			t.Fatal("a guest is named that the report does not name")
 		}
 	})
