@@ -15,6 +15,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/host/quarantine"
 	"github.com/carrelhost/carrel/host/sandbox/marker"
+	"github.com/carrelhost/carrel/store/datadir"
 )
 
 // What the data directory has of crashes.
@@ -134,7 +135,8 @@ func (h *Host) takeCrashReport() (report []byte, at time.Time, err error) {
 	case err != nil:
 		return nil, at, err
 	case !info.Mode().IsRegular():
-		return nil, at, errors.Join(fmt.Errorf("%s is no file", path), os.Rename(path, path+".damaged"))
+		aside, err := datadir.MoveAside(path)
+		return nil, at, errors.Join(fmt.Errorf("%s is no file; it is moved to %s", path, aside), err)
 	case info.Size() == 0: // the process did not crash
 		return nil, at, os.Remove(path)
 	}

@@ -359,11 +359,16 @@ func TestNoDamageToWhatIsKeptOfCrashesKeepsAHostFromStarting(t *testing.T) {
 				begin(t, 1, func(dir string) { overwrite(t, filepath.Join(dir, name), content[:len(content)*region/8]) })
 			}
 			begin(t, 2, func(dir string) { // a folder in its place, and a file in that of the reports
-				if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.MkdirAll(filepath.Join(dir, name, "in it"), 0o700)); err != nil {
+				err := errors.Join(os.Remove(filepath.Join(dir, name)), os.MkdirAll(filepath.Join(dir, name, "in it"), 0o700),
+					os.MkdirAll(filepath.Join(dir, name+".damaged", "in it"), 0o700))
+				if err != nil {
 					t.Fatal(err)
 				}
 				overwrite(t, filepath.Join(dir, "crashes"), nil)
 			})
+			if info, err := os.Stat(filepath.Join(cfg.Data, name)); name != "running" && err == nil && info.IsDir() {
+				t.Error("the folder is in the way of the next report")
+			}
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/tenant"
+	"github.com/carrelhost/carrel/store/datadir"
 )
 
 // DefaultTenant is the tenant that every host has.
@@ -86,22 +87,7 @@ func (h *Host) keyFile(name string) (secret string, made bool, err error) {
 	return secret, true, h.writeFile(name, secret)
 }
 
-// writeFile replaces a file of the data directory, whole or not at all, for
-// the owner's eyes only.
+// writeFile replaces a file of the data directory, for the owner's eyes only.
 func (h *Host) writeFile(name, content string) error {
-	path := h.dir.Path(name)
-	f, err := os.CreateTemp(h.dir.Path("."), name+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is gone after the rename
-	_, err = f.WriteString(content + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	return datadir.WriteFile(h.dir.Path(name), []byte(content+"\n"))
 }

@@ -7,12 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/host/strictjson"
+	"github.com/carrelhost/carrel/store/datadir"
 )
 
 // document is the file.
@@ -109,7 +109,7 @@ func (m stored) record() (Record, error) {
 }
 
 // writeFile replaces the file, whole or not at all.
-func writeFile(path string, records []Record) (err error) {
+func writeFile(path string, records []Record) error {
 	doc := document{Version: fileVersion, Modules: []stored{}}
 	for _, r := range records {
 		m := stored{Digest: r.Digest.String(), Crashes: r.Crashes, Since: r.Since}
@@ -122,38 +122,10 @@ func writeFile(path string, records []Record) (err error) {
 	if err != nil {
 		return fmt.Errorf("encode the list of quarantined plugins: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write the list of quarantined plugins: %w", err)
+	if err := datadir.WriteFile(path, append(content, '\n')); err != nil {
+		return fmt.Errorf("the list of quarantined plugins: %w", err)
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is gone after the rename
-	_, err = f.Write(append(content, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write the list of quarantined plugins: %w", err)
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a rename durable, where the system can.
-func syncDir(path string) error {
-	d, err := os.Open(path) //nolint:gosec // the host's own directory
-	if err != nil {
-		return nil //nolint:nilerr // not on every system; the file is whole in any case
-	}
-	_ = d.Sync() // likewise
-	return d.Close()
-}
-
-// moveAside makes room for a new file. Nothing depends on its success.
-func moveAside(path, aside string) error {
-	if err := os.RemoveAll(aside); err != nil {
-		return err
-	}
-	return os.Rename(path, aside)
+	return nil
 }
 
 // full reports whether there was no room.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/store/datadir"
 )
 
 // Crashes is at how many of them a module is quarantined.
@@ -72,9 +73,9 @@ func Open(path string, now time.Time, log *slog.Logger) *List {
 	l := &List{path: path, log: log, records: map[carrel.Digest]Record{}}
 	records, err := readFile(path)
 	if err != nil {
-		aside := path + ".damaged"
+		aside, asideErr := datadir.MoveAside(path)
 		log.Error("the list of quarantined plugins cannot be read; it is moved aside, and nothing is quarantined",
-			"file", path, "to", aside, "err", errors.Join(err, moveAside(path, aside)))
+			"file", path, "to", aside, "err", errors.Join(err, asideErr))
 	}
 	for _, r := range records {
 		l.records[r.Digest] = r
@@ -191,7 +192,10 @@ func (l *List) After(d carrel.Digest, limit int) []Record {
 	defer l.mu.Unlock()
 	var out []Record
 	for _, r := range l.sorted() {
-		if len(out) < limit && bytes.Compare(r.Digest[:], d[:]) > 0 {
+		if len(out) >= limit {
+			break
+		}
+		if bytes.Compare(r.Digest[:], d[:]) > 0 {
 			out = append(out, r.clone())
 		}
 	}
