@@ -3,6 +3,7 @@ package plugins_test
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/carrelhost/carrel/abi"
@@ -113,11 +114,44 @@ func TestOldReportsAreRead(t *testing.T) {
 // TestClientsKnowTheWholeReport: what is stored is what is answered.
 func TestClientsKnowTheWholeReport(t *testing.T) {
 	sameMembers(t, "Report", reflect.TypeFor[plugins.Report](), reflect.TypeFor[client.Report]())
+	// Strictly, there and back, with nothing left out.
+	var full plugins.Report
+	fill(reflect.ValueOf(&full).Elem())
+	stored := mustJSON(t, full)
+	var answered client.Report
+	d := json.NewDecoder(strings.NewReader(stored))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&answered); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustJSON(t, answered); got != stored {
+		t.Errorf("stored is    %s\nanswered is %s", stored, got)
+	}
+}
+
+// fill gives each part of a value one that is not empty.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.String:
+		v.SetString("text")
+	default:
+		v.SetInt(7)
+	}
 }
 
 func sameMembers(t *testing.T, at string, ours, theirs reflect.Type) {
 	t.Helper()
-	if ours.Kind() == reflect.Pointer && theirs.Kind() == reflect.Pointer {
+	for k := ours.Kind(); k == theirs.Kind() && (k == reflect.Pointer || k == reflect.Slice); k = ours.Kind() {
 		ours, theirs = ours.Elem(), theirs.Elem()
 	}
 	if ours.Kind() != theirs.Kind() {
