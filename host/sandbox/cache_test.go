@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/cache"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 )
 
@@ -84,6 +85,16 @@ func machineCode(t *testing.T, dir string) string {
 		t.Fatalf("found %q, %v", found, err)
 	}
 	return found[0]
+}
+
+// reopened is the cache in a directory, for whoever looks at it.
+func reopened(t *testing.T, dir string) *cache.Cache {
+	t.Helper()
+	c, err := cache.Open(cache.Config{Dir: dir, What: "the test", Most: 1 << 40, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func TestCodeIsForItsOwnerAlone(t *testing.T) {
@@ -175,11 +186,12 @@ func TestWhatIsWrongInTheCacheIsMadeAnew(t *testing.T) {
 					wreck()
 					use(t, cfg, counter().Bytes())
 				}
-				if err := sandbox.VerifyCache(machineCode(t, cfg.CacheDir)); err != nil {
-					t.Errorf("the cache is not mended: %v", err)
-				}
 				if left := leftovers(t, cfg.CacheDir); len(left) > 0 {
 					t.Errorf("left in the cache: %q", left)
+				}
+				folder := filepath.Dir(machineCode(t, cfg.CacheDir))
+				if reopened(t, cfg.CacheDir).Take(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)) == nil {
+					t.Error("the cache is not mended")
 				}
 			})
 		}
@@ -280,16 +292,4 @@ func TestADiskThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzSums(f *testing.F) {
-	f.Add([]byte(strings.Repeat("0", 64) + " 12 wazero/x\n"))
-	f.Add([]byte(strings.Repeat("0", 64) + " -1 ../x\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for path, size := range sandbox.ParseSums(b) {
-			if !filepath.IsLocal(path) || size < 0 {
-				t.Errorf("%q has %d bytes", path, size)
-			}
-		}
-	})
 }

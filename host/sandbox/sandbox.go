@@ -15,6 +15,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/cache"
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/slots"
 )
@@ -28,7 +29,7 @@ type Sandbox struct {
 	cfg       Config
 	cache     wazero.CompilationCache // of what is compiled in memory
 	files     *codeCache              // nil without Config.CacheDir
-	snapshots *cache                  // nil without Config.SnapshotDir
+	snapshots *cache.Cache            // nil without Config.SnapshotDir
 	memory    image.Method
 	memoryWhy string       // what the faster methods lack
 	blank     *image.Image // of what is initialised: all zero
@@ -75,7 +76,7 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 			return nil, err
 		}
 	}
-	var snapshots *cache
+	var snapshots *cache.Cache
 	if cfg.SnapshotDir != "" {
 		if snapshots, err = openSnapshots(cfg); err != nil {
 			return nil, err

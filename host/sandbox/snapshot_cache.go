@@ -5,19 +5,19 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/carrelhost/carrel/host/sandbox/cache"
 )
 
 // snapshotFile is the file of an entry of the cache of snapshots.
 const snapshotFile = "snapshot"
 
 // openSnapshots takes stock of Config.SnapshotDir.
-func openSnapshots(cfg Config) (*cache, error) {
-	c := &cache{dir: cfg.SnapshotDir, what: "snapshots", folder: here, most: cfg.SnapshotBytes, now: cfg.Now, log: cfg.Log}
-	if err := c.prepare(); err != nil {
-		return nil, err
+func openSnapshots(cfg Config) (*cache.Cache, error) {
+	c, err := cache.Open(cache.Config{Dir: cfg.SnapshotDir, What: "snapshots", Most: cfg.SnapshotBytes, Now: cfg.Now, Log: cfg.Log})
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	c.survey()
-	c.trim()
 	return c, nil
 }
 
@@ -48,11 +48,11 @@ func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 	}
 	state := snapshot{pages: p.pages, values: p.values, passed: p.passed, warmed: p.warmed, stretches: stretchesOf(memory)}
 	name, b := s.snapshotName(k), state.encode()
-	there := s.snapshots.read(name)
+	there := s.snapshots.Read(name, snapshotFile)
 	if bytes.Equal(there, b) || outOfTime(k.discarded) && isWarm(there) {
 		return
 	}
-	s.snapshots.write(name, snapshotFile, b)
+	s.snapshots.Write(name, snapshotFile, b)
 }
 
 // isWarm reports whether a file is a snapshot that has its warm-up in it.
@@ -68,7 +68,7 @@ func (s *Sandbox) restoreSnapshot(k *recipe, p *program) (there bool, err error)
 		return false, nil
 	}
 	name := s.snapshotName(k)
-	b := s.snapshots.read(name)
+	b := s.snapshots.Read(name, snapshotFile)
 	if b == nil {
 		return false, nil
 	}
@@ -79,7 +79,7 @@ func (s *Sandbox) restoreSnapshot(k *recipe, p *program) (there bool, err error)
 	}
 	if err != nil {
 		s.cfg.Log.Warn("a snapshot in the cache cannot be used, and is made anew", "err", err)
-		s.snapshots.drop(name)
+		s.snapshots.Drop(name)
 		return false, nil
 	}
 	p.pages = state.pages

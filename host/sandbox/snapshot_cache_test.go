@@ -152,12 +152,12 @@ func TestADamagedSnapshotIsMadeAnew(t *testing.T) {
 		"it is a link":                     func() error { return errors.Join(os.Rename(file, file+"x"), os.Symlink(file+"x", file)) },
 		"it is a directory":                func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
 		"it is longer":                     func() error { return os.WriteFile(file, append(bytes.Clone(whole), 0), 0o600) },
-		"it is what no sandbox ever wrote": func() error { return rewrite(file, []byte("carrel-s is what it begins with, at least")) },
+		"it is what no sandbox ever wrote": func() error { return rewrite(t, file, []byte("carrel-s is what it begins with, at least")) },
 		"it is another module's": func() error {
-			return rewrite(file, sandbox.EncodeSnapshot(sandbox.State{Memory: memoryWith(3), Globals: []uint64{1}}, 0, true))
+			return rewrite(t, file, sandbox.EncodeSnapshot(sandbox.State{Memory: memoryWith(3), Globals: []uint64{1}}, 0, true))
 		},
 		"it has more memory than the plugin": func() error {
-			return rewrite(file, sandbox.EncodeSnapshot(sandbox.State{Memory: memoryWith(16 * (abi.DefaultMemoryMiB + 1)), Globals: make([]uint64, 2)}, 0, true))
+			return rewrite(t, file, sandbox.EncodeSnapshot(sandbox.State{Memory: memoryWith(16 * (abi.DefaultMemoryMiB + 1)), Globals: make([]uint64, 2)}, 0, true))
 		},
 	}
 	for _, n := range []int{0, 1, 8, 31, 32, 40, len(whole) / 2, len(whole) - 1} {
@@ -201,8 +201,10 @@ func TestADamagedSnapshotIsMadeAnew(t *testing.T) {
 }
 
 // rewrite makes a file another one, with sums that fit.
-func rewrite(file string, b []byte) error {
-	return errors.Join(os.WriteFile(file, b, 0o600), sandbox.SealSnapshot(filepath.Dir(file)))
+func rewrite(t *testing.T, file string, b []byte) error {
+	entry := filepath.Dir(file)
+	reopened(t, filepath.Dir(entry)).Write(filepath.Base(entry), filepath.Base(file), b)
+	return nil
 }
 
 // TestWhatNoGuestMadeIsNotStored opens a module that is its data only.

@@ -29,6 +29,7 @@ var floor = map[string]int{
 	"host/model":            2,
 	"host/lifetime":         2,
 	"host/prompt":           2,
+	"host/sandbox/cache":    2,
 	"host/sandbox/image":    2,
 	"host/sandbox/marker":   2,
 	"host/sandbox/module":   2,

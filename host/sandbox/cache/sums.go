@@ -1,4 +1,4 @@
-package sandbox
+package cache
 
 import (
 	"bufio"
@@ -61,8 +61,8 @@ func seal(dir, folder string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(files) != 1 || filepath.Dir(files[0])+string(filepath.Separator) != folder {
-		return 0, fmt.Errorf("%w: it keeps %q, not one file in %s", errOtherEngine, files, folder)
+	if len(files) != 1 || filepath.Dir(files[0]) != folder {
+		return 0, fmt.Errorf("%w, in %s: there are %q", ErrForm, folder, files)
 	}
 	digest, size, err := sumOf(filepath.Join(dir, files[0]))
 	if err != nil {
@@ -72,9 +72,8 @@ func seal(dir, folder string) (int64, error) {
 	return size, os.WriteFile(filepath.Join(dir, sumsName), []byte(line), 0o600)
 }
 
-// errOtherEngine says that the program was replaced by another version of
-// itself while it runs.
-var errOtherEngine = errors.New("the compiler is of another version than the host")
+// ErrForm says that what is to be published has not the form of an entry.
+var ErrForm = errors.New("an entry is one file where its user will look for it")
 
 func sumOf(path string) (digest [sha256.Size]byte, size int64, err error) {
 	f, err := os.Open(path) //nolint:gosec // the caller lists a directory of its own
@@ -123,19 +122,23 @@ func parseSums(b []byte) (sums, error) {
 
 // verify reads an entry and compares it with its description. The engine's
 // own check of what it loads is one of 32 bits, and not of all of it.
-func verify(dir, folder string) error { return verifyBy(dir, folder, sumOf) }
+func verify(dir, folder string) error {
+	return verifyBy(dir, func(name string) bool { return filepath.Dir(name) == folder }, sumOf)
+}
 
-// verified returns what the file of an entry holds, if verify finds no fault.
-func verified(dir, folder string) (b []byte, err error) {
-	err = verifyBy(dir, folder, func(path string) (digest [sha256.Size]byte, size int64, err error) {
+// verified returns what an entry's file holds, if it is that one and has no
+// fault.
+func verified(dir, file string) (b []byte, err error) {
+	err = verifyBy(dir, func(name string) bool { return name == file }, func(path string) (digest [sha256.Size]byte, size int64, err error) {
 		b, err = os.ReadFile(path) //nolint:gosec // a file of the cache, whose size is known
 		return sha256.Sum256(b), int64(len(b)), err
 	})
 	return b, err
 }
 
-// verifyBy is verify with what reads a file.
-func verifyBy(dir, folder string, sumOf func(path string) (digest [sha256.Size]byte, size int64, err error)) error {
+// verifyBy is verify with the names that the file may have, and with what reads
+// it.
+func verifyBy(dir string, fits func(name string) bool, sumOf func(path string) (digest [sha256.Size]byte, size int64, err error)) error {
 	want, err := readSums(dir)
 	if err != nil {
 		return err
@@ -149,7 +152,7 @@ func verifyBy(dir, folder string, sumOf func(path string) (digest [sha256.Size]b
 	}
 	for name, s := range want {
 		path := filepath.Join(dir, name)
-		if filepath.Dir(name)+string(filepath.Separator) != folder {
+		if !fits(name) {
 			return fmt.Errorf("%s is not where this version keeps it", path)
 		}
 		for _, p := range []string{dir, filepath.Dir(path), path} {
