@@ -24,12 +24,12 @@ func (r rule) edit(t *testing.T, src []byte) edit {
 // host does for a guest.
 func rules() []rule {
 	return []rule{
-		{"module", "plan.go", `append(p.checks, check{at: i.end, units: 1})`,
-			`append(p.checks, check{at: i.end, units: unless("fuel at loop headers", 1, 0)})`},
+		{"module", "plan.go", `append(p.checks, check{at: i.end, units: 1,`,
+			`append(p.checks, check{at: i.end, units: unless("fuel at loop headers", 1, 0),`},
 		{"module", "plan.go", `append(p.checks[:0], check{at: start, units: 1})`,
 			`append(p.checks[:0], check{at: start, units: unless("fuel at function entries", 1, 0)})`},
-		{"module", "plan.go", `check{i.start, p.run}`, `check{i.start, unless("fuel in straight lines", p.run, 0)}`},
-		{"module", "plan.go", `p.units <= leafUnits`, `p.units <= unless("only small leaves are free", leafUnits, 1<<30)`},
+		{"module", "plan.go", `check{at: i.start, units: p.run}`, `check{at: i.start, units: unless("fuel in straight lines", p.run, 0)}`},
+		{"module", "plan.go", `p.checks[0].units <= leafUnits`, `p.checks[0].units <= unless("only small leaves are free", leafUnits, 1<<30)`},
 		{"module", "plan.go", `p.calls || bytes > leafFrameBytes`, `unless("the depth of calls is counted", p.calls || bytes > leafFrameBytes, false)`},
 		{"module", "instrument.go", `n.spare = uint32(locals)`,
 			`n.spare = uint32(locals); if len(s.results) > 1 { n.plan.counted = unless("the depth of calls of several results is counted", n.plan.counted, false) }`},

@@ -80,9 +80,9 @@ const (
 	opMemoryGrow   = 0x40
 	opI32Const     = 0x41
 	opI64Const     = 0x42
-	opI64LtS       = 0x53
 	opI64LtU       = 0x54
 	opI64GtU       = 0x56
+	opI64GeS       = 0x59
 	opI32LeU       = 0x4d
 	opI32LtU       = 0x49
 	opI32GtU       = 0x4b

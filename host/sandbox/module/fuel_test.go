@@ -152,6 +152,12 @@ func TestFunctionsAreCharged(t *testing.T) {
 	for range 40 {
 		large.Const(1).Drop()
 	}
+	head := m.Func(nil, nil) // as the large leaf, before a loop that does nothing
+	for range 40 {
+		head.Const(1).Drop()
+	}
+	head.Loop().End()
+	m.Export("large head", wasmtest.FuncKind, head.Index)
 	m.Export("leaf", wasmtest.FuncKind, leaf.Index)
 	m.Export("large leaf", wasmtest.FuncKind, large.Index)
 	for _, callee := range []*wasmtest.Func{leaf, large} {
@@ -165,9 +171,50 @@ func TestFunctionsAreCharged(t *testing.T) {
 	for _, tc := range []struct {
 		export string
 		want   int64 // at least
-	}{{"leaf", 0}, {"large leaf", 60}, {"calls 0", 20_000}, {"calls 1", 80_000}} {
+	}{{"leaf", 0}, {"large leaf", 60}, {"large head", 60}, {"calls 0", 20_000}, {"calls 1", 80_000}} {
 		if n := used(t, b, tc.export); n < tc.want || n > tc.want*4 {
 			t.Errorf("%s took %d units, want %d", tc.export, n, tc.want)
+		}
+	}
+}
+
+// TestYieldsTakeNoFuel runs loops, with values and without, and functions on
+// slices of each size: what they take is always the same.
+func TestYieldsTakeNoFuel(t *testing.T) {
+	b := runs(func(m *wasmtest.Module) func(f *wasmtest.Func) {
+		callee := m.Func(nil, nil)
+		for range 100 {
+			callee.Const(1).Drop()
+		}
+		return func(f *wasmtest.Func) {
+			f.Locals(1, i32T).Loop().Call(callee.Index).Get(0).Const(1).Add().Set(0).Get(0).Const(300).Sub().BrIf(0).End()
+			countdown := m.Type([]byte{i32T}, []byte{i32T})
+			f.Const(500).Raw(0x03, byte(countdown)).Const(1).Sub().Set(0).Get(0).Get(0).BrIf(0).End()
+		}
+	})
+	want := used(t, b, "run")
+	for engine, config := range engines() {
+		for _, slice := range []int64{1, 63, 64, 65, 1000} {
+			t.Run(fmt.Sprintf("slices of %d, %s", slice, engine), func(t *testing.T) {
+				r := newRunner(t, config)
+				g, err := r.rewritten(t, mustRewrite(t, b, defaultOptions()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				fuel := mutable(t, g, module.FuelExport)
+				granted := int64(0)
+				r.yield = func(api.Module) int64 {
+					left := int64(fuel.Get())
+					granted += slice - left
+					return slice
+				}
+				if _, err := g.ExportedFunction("run").Call(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if got := granted - int64(fuel.Get()); got != want {
+					t.Errorf("it took %d units, want %d", got, want)
+				}
+			})
 		}
 	}
 }

@@ -221,16 +221,36 @@ func (n *instrumenter) check(c check) {
 	n.out.i64(int64(c.units))
 	n.out.op(opI64Sub)
 	n.out.index(opGlobalSet, w.fuel)
-	w.yieldIfEmpty(&n.out)
+	if !c.repeats {
+		w.yieldIfEmpty(&n.out)
+		return
+	}
+	// The yield leads to the header again, and gives back what it takes there
+	// once more: so the rest of the loop has one way to it, and the engine
+	// puts the yield behind it.
+	w.ifEmpty(&n.out)
+	n.out.i64(int64(c.units))
+	n.out.op(opI64Add)
+	n.out.index(opGlobalSet, w.fuel)
+	n.out.index(opBr, 1)
+	n.out.op(opEnd)
 }
 
 func (w *rewriter) yieldIfEmpty(c *code) {
-	c.index(opGlobalGet, w.fuel)
-	c.i64(0)
-	c.op(opI64LtS, opIf, typeEmpty)
-	c.index(opCall, w.yield)
+	w.ifEmpty(c)
 	c.index(opGlobalSet, w.fuel)
 	c.op(opEnd)
+}
+
+// ifEmpty begins a block that runs without fuel, with what yield returned on
+// the stack. It is an else: the engine gives the code behind it the registers
+// that the first of the ways there leaves, and a call leaves none. With the
+// call in the first, all that is live would be stored and loaded each time.
+func (w *rewriter) ifEmpty(c *code) {
+	c.index(opGlobalGet, w.fuel)
+	c.i64(0)
+	c.op(opI64GeS, opIf, typeEmpty, opElse)
+	c.index(opCall, w.yield)
 }
 
 // enter counts the frame, unless it is too much.

@@ -12,8 +12,9 @@ const (
 	// would charge dispatch loops for every case that they do not take; what
 	// is longer is charged by the checks in it.
 	prepaidUnits = 64
-	// leafUnits is the largest function without calls and loops that is not
-	// charged itself: callUnits of its caller cover it.
+	// leafUnits is the most that a function may do outside of its loops and not
+	// be charged for: callUnits of its caller cover it. It is less than one call
+	// costs, so that there is none among it.
 	leafUnits = 48
 	callUnits = leafUnits + 8
 	// leafFrameBytes is the largest frame that a function without calls may
@@ -30,7 +31,10 @@ const (
 
 // check is a fuel check before the instruction that starts at a byte of the
 // module; none if units is 0.
-type check struct{ at, units int }
+type check struct {
+	at, units int
+	repeats   bool // it is the first thing in a loop that a branch without values repeats
+}
 
 // plan says what is put into one function.
 type plan struct {
@@ -51,9 +55,7 @@ type planner struct {
 	run    int // units since the last check on the longest way to here; -1 if nothing gets here
 	pays   int // index of the entry's or loop's check that pays for the code here
 	moves  int // units of a branch, which may move every local
-	units  int // of the whole body
 	calls  bool
-	loops  bool
 	spare  bool
 	atHead bool // nothing but openings of blocks before
 }
@@ -88,8 +90,8 @@ func (p *planner) plan(s signature, locals int) (plan, error) {
 	if err := p.d.body.r.done(); err != nil {
 		return plan{}, err
 	}
-	if !p.calls && !p.loops && p.units <= leafUnits {
-		p.checks = p.checks[:0]
+	if p.checks[0].units <= leafUnits {
+		p.checks[0].units = 0
 	}
 	if n := len(p.checks) * (locals + 1); n > localsChecks {
 		return plan{}, overLimit("function.localsChecks", "byte %d (%s): its locals times the checks that it needs are %d, "+
@@ -101,10 +103,9 @@ func (p *planner) plan(s signature, locals int) (plan, error) {
 
 func (p *planner) instruction(i *instr) error {
 	u := p.cost(i)
-	p.units += u
 	p.checks[p.pays].charge(u)
 	if p.run > 0 && p.run+u > runUnits {
-		p.checks = append(p.checks, check{i.start, p.run})
+		p.checks = append(p.checks, check{at: i.start, units: p.run})
 		p.frame.event()
 		p.run = 0
 	}
@@ -204,12 +205,11 @@ func (p *planner) open(i *instr) {
 	case opIf:
 		b.atElse = p.run
 	case opLoop:
-		p.loops = true
 		if p.atHead {
 			p.checks[p.pays].units = 0 // the loop's own comes at once
 		}
 		p.pays = len(p.checks)
-		p.checks = append(p.checks, check{at: i.end, units: 1})
+		p.checks = append(p.checks, check{at: i.end, units: 1, repeats: i.block.params == 0})
 		if p.run >= 0 {
 			p.run = 0
 		}
