@@ -223,30 +223,3 @@ func Passed(p *Plugin) int64 { return p.program.passed }
 
 // SameProgram is whether two plugins share one.
 func SameProgram(a, b *Plugin) bool { return a.program == b.program }
-
-// RecodeSnapshot decodes a snapshot's file and encodes what it found, with the
-// bytes that its memory would have.
-func RecodeSnapshot(b []byte) (again []byte, pages int, err error) {
-	s, err := decodeSnapshot(b)
-	if err != nil {
-		return nil, 0, err
-	}
-	s.fill(make([]byte, int(s.pages)*PageBytes))
-	return s.encode(), int(s.pages), nil
-}
-
-// EncodeSnapshot returns the file of a state.
-func EncodeSnapshot(state State, passed int64, warmed bool) []byte {
-	return snapshot{uint32(len(state.Memory) / PageBytes), state.Globals, passed, warmed, stretchesOf(state.Memory)}.encode()
-}
-
-// DecodeSnapshot returns the state of a file.
-func DecodeSnapshot(b []byte) (state State, passed int64, warmed bool, err error) {
-	s, err := decodeSnapshot(b)
-	if err != nil {
-		return State{}, 0, false, err
-	}
-	state = State{Memory: make([]byte, int(s.pages)*PageBytes), Globals: s.values}
-	s.fill(state.Memory)
-	return state, s.passed, s.warmed, nil
-}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/host/sandbox/snapshot"
 )
 
 // Report is what admission found out about a module.
@@ -59,24 +60,12 @@ func (s *Sandbox) measured(in *instance, r *Report) {
 	if in.slot == nil || r.Path == PathPlain {
 		return
 	}
-	r.Image = measure(in.slot.Bytes(int(in.module.Memory().Size())))
+	memory := snapshot.Of(in.slot.Bytes(int(in.module.Memory().Size())))
+	r.Image.Pages = int(memory.Pages())
+	r.Image.Filled, r.Image.Bytes = memory.Filled()
 	if r.Path == PathReset {
 		r.Restore = s.memory.String()
 	}
-}
-
-// measure returns what a memory holds; its size is whole pages.
-func measure(memory []byte) Image {
-	im := Image{Pages: len(memory) / PageBytes}
-	counted := 0 // pages, from the first on
-	for _, s := range stretchesOf(memory) {
-		from := int(s.block) * blockBytes
-		end := (from + len(s.bytes) + PageBytes - 1) / PageBytes
-		im.Filled += end - max(from/PageBytes, counted)
-		im.Bytes += len(s.bytes)
-		counted = end
-	}
-	return im
 }
 
 // The values of Report.Path.

@@ -34,6 +34,7 @@ var floor = map[string]int{
 	"host/sandbox/marker":   2,
 	"host/sandbox/module":   2,
 	"host/sandbox/slots":    2,
+	"host/sandbox/snapshot": 2,
 	"host/sandbox/wasmtest": 2,
 	"host/strictjson":       2,
 	"internal/seccomp":      2,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/snapshot"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 )
 
@@ -154,10 +155,10 @@ func TestADamagedSnapshotIsMadeAnew(t *testing.T) {
 		"it is longer":                     func() error { return os.WriteFile(file, append(bytes.Clone(whole), 0), 0o600) },
 		"it is what no sandbox ever wrote": func() error { return rewrite(t, file, []byte("carrel-s is what it begins with, at least")) },
 		"it is another module's": func() error {
-			return rewrite(t, file, sandbox.EncodeSnapshot(sandbox.State{Memory: memoryWith(3), Globals: []uint64{1}}, 0, true))
+			return rewrite(t, file, zeros(3, 1))
 		},
 		"it has more memory than the plugin": func() error {
-			return rewrite(t, file, sandbox.EncodeSnapshot(sandbox.State{Memory: memoryWith(16 * (abi.DefaultMemoryMiB + 1)), Globals: make([]uint64, 2)}, 0, true))
+			return rewrite(t, file, zeros(16*(abi.DefaultMemoryMiB+1), 2))
 		},
 	}
 	for _, n := range []int{0, 1, 8, 31, 32, 40, len(whole) / 2, len(whole) - 1} {
@@ -198,6 +199,11 @@ func TestADamagedSnapshotIsMadeAnew(t *testing.T) {
 			})
 		}
 	}
+}
+
+// zeros is the file of a warm state of so many pages and globals, all of them 0.
+func zeros(pages, globals int) []byte {
+	return snapshot.State{Memory: snapshot.Of(make([]byte, pages*sandbox.PageBytes)), Values: make([]uint64, globals), Warmed: true}.Encode()
 }
 
 // rewrite makes a file another one, with sums that fit.

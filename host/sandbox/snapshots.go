@@ -4,13 +4,20 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/carrelhost/carrel/host/sandbox/cache"
+	"github.com/carrelhost/carrel/host/sandbox/snapshot"
 )
 
-// snapshotFile is the file of an entry of the cache of snapshots.
-const snapshotFile = "snapshot"
+const (
+	// snapshotFormat is part of each entry's name. It changes with the form of
+	// the file, and with whatever a guest can tell of its admission: the stubs
+	// of clock and randomness, which imports work, what runs in which order.
+	snapshotFormat = "1"
+	snapshotFile   = "snapshot" // of an entry of the cache of snapshots
+)
 
 // openSnapshots takes stock of Config.SnapshotDir.
 func openSnapshots(cfg Config) (*cache.Cache, error) {
@@ -46,8 +53,8 @@ func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 			return // perhaps the machine was busy, and the next opening has more luck
 		}
 	}
-	state := snapshot{pages: p.pages, values: p.values, passed: p.passed, warmed: p.warmed, stretches: stretchesOf(memory)}
-	name, b := s.snapshotName(k), state.encode()
+	state := snapshot.State{Memory: snapshot.Of(memory), Values: p.values, Passed: p.passed, Warmed: p.warmed}
+	name, b := s.snapshotName(k), state.Encode()
 	there := s.snapshots.Read(name, snapshotFile)
 	if bytes.Equal(there, b) || outOfTime(k.discarded) && isWarm(there) {
 		return
@@ -57,8 +64,8 @@ func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 
 // isWarm reports whether a file is a snapshot that has its warm-up in it.
 func isWarm(file []byte) bool {
-	state, err := decodeSnapshot(file)
-	return err == nil && state.warmed
+	state, err := snapshot.Decode(file)
+	return err == nil && state.Warmed
 }
 
 // restoreSnapshot gives a program the state that was stored. There is none if
@@ -72,22 +79,22 @@ func (s *Sandbox) restoreSnapshot(k *recipe, p *program) (there bool, err error)
 	if b == nil {
 		return false, nil
 	}
-	state, err := decodeSnapshot(b)
-	w := k.rewritten
-	if err == nil && (len(state.values) != len(w.Globals) || state.pages < w.MinPages || state.pages > w.MaxPages || int(state.pages)*PageBytes > p.memoryBytes()) {
-		err = fmt.Errorf("%w: it is of another module", errSnapshot)
+	state, err := snapshot.Decode(b)
+	w, pages := k.rewritten, state.Memory.Pages()
+	if err == nil && (len(state.Values) != len(w.Globals) || pages < w.MinPages || pages > w.MaxPages || int(pages)*PageBytes > p.memoryBytes()) {
+		err = errors.New("it is of another module")
 	}
 	if err != nil {
 		s.cfg.Log.Warn("a snapshot in the cache cannot be used, and is made anew", "err", err)
 		s.snapshots.Drop(name)
 		return false, nil
 	}
-	p.pages = state.pages
+	p.pages = pages
 	if w.MaxPages > 0 {
-		if err := s.fillImage(p, state.fill); err != nil {
+		if err := s.fillImage(p, state.Memory.Fill); err != nil {
 			return false, err
 		}
 	}
-	p.values, p.passed, p.warmed = state.values, state.passed, state.warmed
+	p.values, p.passed, p.warmed = state.Values, state.Passed, state.Warmed
 	return true, nil
 }
