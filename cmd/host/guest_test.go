@@ -13,14 +13,21 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 )
 
-// cmdGuest writes a plugin that runs on a path, is named after it, and may
-// call its host where more is asked for.
+// cmdGuest writes a plugin that runs on a path, is named after it, and where
+// more is asked for may call its host, has a warm-up, or takes a second or so
+// to compile.
 func cmdGuest(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
-		ts.Fatalf("usage: guest PATH FILE [calls|tools]")
+		ts.Fatalf("usage: guest PATH FILE [calls|tools|warmup|large]")
 	}
-	path, power := args[0], ""
-	if len(args) == 3 {
+	path, power, warmup, functions := args[0], "", "", 0
+	switch {
+	case len(args) == 2:
+	case args[2] == "warmup":
+		warmup = `"warmup":{"method":"S.run"},`
+	case args[2] == "large":
+		functions = 200
+	default:
 		power = args[2]
 	}
 	m := wasmtest.New()
@@ -46,11 +53,17 @@ func cmdGuest(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("there is no guest for the path %q", path)
 	}
 	m.Method("run").Const(0)
+	for range functions {
+		f := m.Func(nil, nil).Locals(1, wasmtest.I32)
+		for range 1000 {
+			f.Get(0).Const(1).Sub().Set(0)
+		}
+	}
 	capabilities := `{}`
 	if power == "tools" {
 		capabilities = `{"call":["billing/*"]}`
 	}
-	manifest := fmt.Sprintf(`{"abi":"carrel/v1","name":%q,"version":"1","capabilities":%s,`+
-		`"services":[{"name":"S","methods":[{"name":"run","kind":"handler","export":"run"}]}]}`, path, capabilities)
+	manifest := fmt.Sprintf(`{"abi":"carrel/v1","name":%q,"version":"1","capabilities":%s,%s`+
+		`"services":[{"name":"S","methods":[{"name":"run","kind":"handler","export":"run"}]}]}`, path, capabilities, warmup)
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), module.AppendCustom(slices.Clone(m.Bytes()), abi.ManifestSection, []byte(manifest)), 0o600))
 }

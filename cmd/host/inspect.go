@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,18 +55,13 @@ func newInspectCommand(e env) *cobra.Command {
 }
 
 func printInspected(w io.Writer, m abi.Manifest, r client.Report) {
-	fmt.Fprintf(w, "plugin    %s %s (%s)\n", m.Name, m.Version, m.ABI)
+	printLine(w, "plugin", fmt.Sprintf("%s %s (%s)", m.Name, m.Version, m.ABI))
 	if m.Description != "" {
-		fmt.Fprintf(w, "about     %s\n", m.Description)
+		printLine(w, "about", m.Description)
 	}
 	printReport(w, r)
-	list := func(name string, items []string) {
-		if len(items) > 0 {
-			fmt.Fprintf(w, "%-9s %s\n", name, strings.Join(items, " "))
-		}
-	}
-	list("models", r.Models)
-	list("calls", m.Capabilities.Call)
+	printList(w, "models", r.Models)
+	printList(w, "calls", m.Capabilities.Call)
 	for _, s := range m.Services {
 		fmt.Fprintf(w, "service   %s (%s scope)\n", s.Name, s.Scope)
 		for _, method := range s.Methods {

@@ -27,6 +27,7 @@ type stageKey struct{}
 // stage is what runs beside one script.
 type stage struct {
 	processes map[string]*process
+	held      map[string]*held // by the process whose compiler it is
 	model     *modeltest.Server
 }
 

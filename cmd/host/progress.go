@@ -12,8 +12,8 @@ import (
 	"github.com/carrelhost/carrel/client"
 )
 
-// upload sends a module and shows how far its admission is. A dry run, of
-// which nothing is left to look at, waits for the answer instead.
+// upload sends a module and shows how far its admission is. A dry run waits for
+// the answer instead: no other has its report.
 func upload(ctx context.Context, e env, cl *client.Client, wasm []byte, o client.UploadOptions) (client.Uploaded, error) {
 	if o.DryRun {
 		return cl.Upload(ctx, wasm, o)
@@ -22,19 +22,26 @@ func upload(ctx context.Context, e env, cl *client.Client, wasm []byte, o client
 	if err != nil {
 		return client.Uploaded{}, err
 	}
+	remind := func() {
+		fmt.Fprintf(e.stderr, "a host that runs goes on with it; this says how far it is: carrel push --status %s\n", carrel.DigestOf(wasm))
+	}
 	p := progress{e: e, begun: time.Now()}
 	a, err = cl.WaitAdmission(ctx, a.Digest, p.show)
 	p.clear()
 	switch {
-	case ctx.Err() != nil:
-		fmt.Fprintf(e.stderr, "the host goes on with it; this says how far it is: carrel push --status %s\n", carrel.DigestOf(wasm))
-		return client.Uploaded{}, ctx.Err() //nolint:wrapcheck // a signal
+	case err == nil:
 	case errors.Is(err, client.Code(abi.NotFound)):
 		return client.Uploaded{}, fmt.Errorf("the host does not know of the upload any more, it was restarted or the version deleted; push it again: %w", errNotFound)
-	case err != nil:
+	case a.State == client.AdmissionRefused:
+		return client.Uploaded{}, err
+	default:
+		remind()
 		return client.Uploaded{}, err
 	}
 	v, err := cl.Version(ctx, a.Plugin, a.Digest)
+	if err != nil {
+		remind()
+	}
 	return client.Uploaded{Plugin: a.Plugin, Version: v}, err
 }
 
@@ -72,16 +79,17 @@ func (p *progress) clear() {
 	}
 }
 
-// printAdmission says how far an upload is.
-func printAdmission(w io.Writer, a client.Admission) {
+// printAdmission says how far an upload is. more is added to what became of
+// it.
+func printAdmission(w io.Writer, a client.Admission, more string) {
 	switch a.State {
 	case client.AdmissionActive:
-		fmt.Fprintf(w, "%s: version %d is active (digest %.12s)\n", a.Plugin, a.N, a.Digest)
+		fmt.Fprintf(w, "%s: version %d is active (digest %.12s)%s\n", a.Plugin, a.N, a.Digest, more)
 	case client.AdmissionStored:
-		fmt.Fprintf(w, "%s: version %d is stored, not active (digest %.12s)\n", a.Plugin, a.N, a.Digest)
+		fmt.Fprintf(w, "%s: version %d is stored, not active (digest %.12s)%s\n", a.Plugin, a.N, a.Digest, more)
 	case client.AdmissionChecked:
-		fmt.Fprintf(w, "%s: the host would take it (digest %.12s)\n", a.Plugin, a.Digest)
+		fmt.Fprintf(w, "%s: the host would take it (digest %.12s)%s\n", a.Plugin, a.Digest, more)
 	default:
-		fmt.Fprintf(w, "%s (digest %s)\n", visible(a.State), a.Digest)
+		fmt.Fprintf(w, "%s (digest %s)%s\n", visible(a.State), a.Digest, more)
 	}
 }

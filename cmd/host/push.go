@@ -22,7 +22,7 @@ func newPushCommand(e env) *cobra.Command {
 	var opts client.UploadOptions
 	var wait, status bool
 	c := &cobra.Command{
-		Use:   "push FILE.wasm|FILE.md|FILE.yaml|DIR",
+		Use:   "push FILE.wasm|FILE.md|FILE.yaml|DIR|--status DIGEST",
 		Short: "Upload a plugin and make it the active version",
 		Long: "Upload a plugin and make it the active version: a module, the source of a prompt\n" +
 			"plugin, or the module in the folder of a project that was built. The host goes on\n" +
@@ -30,6 +30,11 @@ func newPushCommand(e env) *cobra.Command {
 		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if status {
+				for _, other := range []string{"inactive", "dry-run", "wait"} {
+					if c.Flags().Changed(other) {
+						return usageError{fmt.Errorf("--status asks about an upload and changes nothing; leave --%s out", other)}
+					}
+				}
 				return pushStatus(c.Context(), n, o, args[0])
 			}
 			wasm, err := readModule(e, args[0])
@@ -55,9 +60,7 @@ func newPushCommand(e env) *cobra.Command {
 			if err := json.Unmarshal(up.Version.Report, &report); err != nil {
 				return fmt.Errorf("read the version's report: %w", err)
 			}
-			for _, note := range report.Notes {
-				fmt.Fprintln(e.stderr, "note:", note)
-			}
+			printNotes(e.stderr, report)
 			return o.result(up, func(w io.Writer) { printUploaded(w, up, report) })
 		},
 	}
@@ -66,7 +69,7 @@ func newPushCommand(e env) *cobra.Command {
 	c.Flags().BoolVar(&opts.Inactive, "inactive", false, "upload without activating")
 	c.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only let the host check the module")
 	c.Flags().BoolVar(&wait, "wait", true, "wait for the outcome; without it print the digest once the module has arrived")
-	c.Flags().BoolVar(&status, "status", false, "say how far the upload with a digest is, given instead of a file")
+	c.Flags().BoolVar(&status, "status", false, "say how far the upload with a digest is, which is given instead of a file; only with the flags of all commands")
 	return c
 }
 
@@ -85,7 +88,7 @@ func pushStatus(ctx context.Context, n connection, o output, digest string) erro
 	}
 	if err := o.result(a, func(w io.Writer) {
 		if a.Problem == nil {
-			printAdmission(w, a)
+			printAdmission(w, a, "")
 		}
 	}); err != nil || a.Problem == nil {
 		return err
@@ -137,17 +140,16 @@ func moduleIn(path string) (string, error) {
 }
 
 func printUploaded(w io.Writer, up client.Uploaded, r client.Report) {
-	what := fmt.Sprintf("(digest %.12s)", up.Version.Digest)
+	more := ""
 	if r.Class != "" { // a host that is older than this program has none
-		what += ", class " + r.Class
+		more = ", class " + r.Class
 	}
-	what += ", runs as " + r.Path
+	a := client.Admission{Plugin: up.Plugin, N: up.Version.N, Digest: up.Version.Digest, State: client.AdmissionStored}
 	switch {
 	case up.DryRun:
-		fmt.Fprintf(w, "%s: the host would take it %s\n", up.Plugin, what)
+		a.State = client.AdmissionChecked
 	case up.Version.Active:
-		fmt.Fprintf(w, "%s: version %d is active %s\n", up.Plugin, up.Version.N, what)
-	default:
-		fmt.Fprintf(w, "%s: version %d is stored, not active %s\n", up.Plugin, up.Version.N, what)
+		a.State = client.AdmissionActive
 	}
+	printAdmission(w, a, more+", runs as "+r.Path)
 }

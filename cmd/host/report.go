@@ -33,44 +33,61 @@ func asAnswered(r plugins.Report) (client.Report, error) {
 	return out, nil
 }
 
-// printReport prints a report but for its models and notes. Members that an
-// older host did not have are left out.
+// printLine prints one fact of a report under its name.
+func printLine(w io.Writer, name string, parts ...string) {
+	fmt.Fprintf(w, "%-9s %s\n", name, visible(strings.Join(parts, ", ")))
+}
+
+// printList prints a fact that is a list, unless it is empty.
+func printList(w io.Writer, name string, items []string) {
+	if len(items) > 0 {
+		printLine(w, name, strings.Join(items, " "))
+	}
+}
+
+// printReport prints a report but for its models. Members that an older host
+// did not have are left out.
 func printReport(w io.Writer, r client.Report) {
-	line := func(name string, parts ...string) { fmt.Fprintf(w, "%-9s %s\n", name, strings.Join(parts, ", ")) }
-	list := func(name string, items []string) {
-		if len(items) > 0 {
-			line(name, strings.Join(items, " "))
-		}
-	}
 	if r.Class != "" {
-		line("class", r.Class)
+		printLine(w, "class", r.Class)
 	}
-	line("runs as", r.Path)
+	printLine(w, "runs as", r.Path)
 	for i, reason := range r.Why {
 		if i == 0 {
-			line("because", reason)
+			printLine(w, "because", reason)
 		} else {
-			line("", reason)
+			printLine(w, "", reason)
 		}
 	}
 	module := []string{fmt.Sprintf("%d bytes", r.ModuleBytes), fmt.Sprintf("manifest %d", r.ManifestBytes)}
 	if r.CustomBytes > 0 {
 		module = append(module, fmt.Sprintf("custom sections %d", r.CustomBytes))
 	}
-	line("module", module...)
+	printLine(w, "module", module...)
 	if m := r.Measured; m != nil {
-		line("code", fmt.Sprintf("%d bytes with checks", r.CodeBytes), fmt.Sprintf("data %d", r.DataBytes))
+		printLine(w, "code", fmt.Sprintf("%d bytes with checks", r.CodeBytes), fmt.Sprintf("data %d", r.DataBytes))
 		if im := r.Image; im != nil {
-			line("image", counted(im.Pages, "page", "pages")+" of 64 KiB", fmt.Sprintf("%d not zero", im.Filled), fmt.Sprintf("%d bytes", im.Bytes))
+			printLine(w, "image", counted(im.Pages, "page", "pages")+" of 64 KiB", fmt.Sprintf("%d not zero", im.Filled), fmt.Sprintf("%d bytes", im.Bytes))
 		}
-		line("fuel", fmt.Sprintf("%d used by initialisation", r.Fuel))
-		printMeasured(line, *m)
+		printLine(w, "fuel", fmt.Sprintf("%d used by initialisation", r.Fuel))
+		if r.Warmup != "" {
+			printLine(w, "warmup", r.Warmup)
+		}
+		printMeasured(w, *m)
 	}
-	list("imports", r.Imports)
-	list("exports", r.Exports)
+	printList(w, "imports", r.Imports)
+	printList(w, "exports", r.Exports)
+	printNotes(w, r)
 }
 
-func printMeasured(line func(name string, parts ...string), m client.Measured) {
+// printNotes prints what a host does otherwise than the manifest says.
+func printNotes(w io.Writer, r client.Report) {
+	for _, note := range r.Notes {
+		printLine(w, "note", note)
+	}
+}
+
+func printMeasured(w io.Writer, m client.Measured) {
 	took := func(micros int64) string { return (time.Duration(micros) * time.Microsecond).String() }
 	parts := []string{"compiled in " + took(m.CompileMicros), "initialised in " + took(m.InitialiseMicros)}
 	if m.MachineBytes > 0 {
@@ -79,5 +96,5 @@ func printMeasured(line func(name string, parts ...string), m client.Measured) {
 	if m.Restore != "" {
 		parts = append(parts, "memory set back by "+m.Restore)
 	}
-	line("measured", parts...)
+	printLine(w, "measured", parts...)
 }

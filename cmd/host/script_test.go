@@ -30,8 +30,10 @@ const raceOptions = "atexit_sleep_ms=0"
 //	exits CODE CMD ARGS…          run CMD, which must exit with CODE
 //	json [POINTER VALUE]          stdout must be JSON, and have VALUE at POINTER
 //	let NAME POINTER              set the variable NAME to what is at POINTER in stdout's JSON
-//	guest PATH FILE [calls|tools] write a module of that name and path, that may call its host, or other plugins
-//	slow FILE                     write a plugin that takes most of a second to initialise
+//	guest PATH FILE [calls|tools|warmup|large]
+//	                              write a module of that name and path, that may call its host, or other plugins, is warmed up, or takes long to compile
+//	compiler NAME hold [N]        stop the next compiler that the host NAME starts, on Linux, until NAME was asked N times how far it is
+//	compiler NAME go              let it go on
 //	model                         start a model server and set MODEL_URL
 //	model hold|fail               let the next call wait for ever, or fail
 //	model arrived|gone N          wait until call N is there, or its client went away
@@ -41,7 +43,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			s := &stage{processes: map[string]*process{}}
+			s := &stage{processes: map[string]*process{}, held: map[string]*held{}}
 			env.Values[stageKey{}] = s
 			env.Defer(s.close)
 			env.Setenv("CARREL_DATA", filepath.Join(env.WorkDir, "data"))
@@ -53,7 +55,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": cmdStart, "end": cmdEnd, "said": cmdSaid, "exits": cmdExits,
-			"json": cmdJSON, "let": cmdLet, "model": cmdModel, "slow": cmdSlow, "guest": cmdGuest,
+			"json": cmdJSON, "let": cmdLet, "model": cmdModel, "compiler": cmdCompiler, "guest": cmdGuest,
 		},
 	})
 }
