@@ -74,7 +74,7 @@ func TestAFileThatCannotBeWrittenLeavesNothing(t *testing.T) {
 }
 
 func TestWhateverStandsInAFilesPlaceIsMovedAside(t *testing.T) {
-	for name, make := range map[string]func(path string) error{
+	for name, place := range map[string]func(path string) error{
 		"a file":      func(path string) error { return os.WriteFile(path, []byte("content"), 0o600) },
 		"a directory": func(path string) error { return os.MkdirAll(filepath.Join(path, "more"), 0o700) },
 	} {
@@ -82,7 +82,7 @@ func TestWhateverStandsInAFilesPlaceIsMovedAside(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "file")
 			for range 2 { // the second time over what was moved the first
-				if err := make(path); err != nil {
+				if err := place(path); err != nil {
 					t.Fatal(err)
 				}
 				aside, err := datadir.MoveAside(path)
