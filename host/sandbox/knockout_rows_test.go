@@ -17,7 +17,7 @@ func ruleRows() []row {
 		visited("fuel at loop headers", "it spins"),
 		visited("fuel at function entries", "it recurses exponentially, without a loop"),
 		visited("fuel in straight lines", "it works in a large function without calls and loops"),
-		visited("only small leaves are free", "it works in a large function without calls and loops"),
+		visited("only small leaves are free", "it recurses exponentially, without a loop"),
 		called("the depth of calls is counted", "it recurses without an end"),
 		called("the depth of calls of several results is counted", "it recurses without an end through functions of two results"),
 		called("a frame counts what it does when it returns", "it works while it comes back from a deep recursion"),
