@@ -1,7 +1,6 @@
 package plugins_test
 
 import (
-	"io"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -15,7 +14,7 @@ import (
 
 func TestALogSaysOnceForEachQuarantineThatAVersionDoesNotRun(t *testing.T) {
 	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
-	list := quarantine.Open(filepath.Join(t.TempDir(), "list"), at, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	list := quarantine.Open(filepath.Join(t.TempDir(), "list"), at, slog.New(slog.DiscardHandler))
 	log, err := plugins.NewLog(100)
 	if err != nil {
 		t.Fatal(err)
