@@ -1,9 +1,9 @@
 package client
 
 // Report is what a version's admission found. It is the same wherever
-// a host of one version admits the same bytes, but for Measured; for Warmup and
-// its note, as a warm-up may lack the time on a busy host; and for Notes on
-// windows, which depend on the host's limit windowBytes. Reports of versions
+// a host of one version admits the same bytes, but for Measured; for Warmup, its
+// note and Image, as a warm-up may lack the time on a busy host; and for Notes
+// on windows, which depend on the host's limit windowBytes. Reports of versions
 // that older hosts admitted lack members; a newer host may have classes and
 // paths that are not listed here.
 type Report struct {
