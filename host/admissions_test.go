@@ -304,43 +304,45 @@ func TestAnAdmissionHoldsItsPlaceAndItsRoomUntilItEnds(t *testing.T) {
 	wasm := scopesGuest(t)
 	size := fmt.Sprint(len(wasm) + 100)
 	p := listening(t, command(t, "", data, m, "CARREL_LIMITS_UPLOADS=1", "CARREL_LIMITS_BODY_TIMEOUT=500ms",
-		"CARREL_LIMITS_BODY_BYTES="+size, "CARREL_LIMITS_MODULE_BYTES="+size, "CARREL_LIMITS_IMPORT_BYTES=1000",
-		"CARREL_LIMITS_ADMISSION_TIMEOUT=5s"))
+		"CARREL_LIMITS_BODY_BYTES="+size, "CARREL_LIMITS_MODULE_BYTES="+size, "CARREL_LIMITS_IMPORT_BYTES=1000"))
 	acme := p.owner(t, data, m)
 	digest := submit(t, acme, wasm, client.UploadOptions{})
-	compiler(t, p)
-	limit := func(err error) string {
-		t.Helper()
-		code, limit := answer(err)
-		if code != abi.Overloaded {
-			t.Errorf("it ended with %v", err)
-		}
-		return limit
-	}
+	pid := compiler(t, p)
 	// There is no room for a second body of that size, though the first came long ago.
 	_, err := acme.Client().UploadAsync(t.Context(), slices.Concat(wasm[:len(wasm)-1], []byte{0}), client.UploadOptions{})
-	if got := limit(err); got != "bodyBytes" {
-		t.Errorf("the limit is %q", got)
+	if code, limit := answer(err); code != abi.Overloaded || limit != "bodyBytes" {
+		t.Errorf("the second body: %v", err)
 	}
 	// A small one has room and waits for a place, the prompt plugin too.
 	queued := submit(t, acme, []byte("j"), client.UploadOptions{})
 	if got := admission(t, acme, queued); got.State != "queued" {
 		t.Errorf("the one that waits is %+v", got)
 	}
-	// The compiler stays where it is. When that is given up the other has its
-	// place, unless its own time is over.
-	_, err = acme.Client().WaitAdmission(t.Context(), digest, nil)
-	if got := limit(err); got != "admissionTimeout" {
-		t.Errorf("the limit is %q", got)
+	// When the compiler has ended the other has its place.
+	goOn(t, pid)
+	if end, err := acme.Client().WaitAdmission(t.Context(), digest, nil); err != nil || end.State != client.AdmissionActive {
+		t.Errorf("the first ended with %+v, %v", end, err)
 	}
-	_, err = acme.Client().WaitAdmission(t.Context(), queued, nil)
-	if code, got := answer(err); code != abi.InvalidModule && got != "admissionTimeout" {
+	if _, err := acme.Client().WaitAdmission(t.Context(), queued, nil); testenv.CodeOf(err) != abi.InvalidModule {
 		t.Errorf("the one that waited ended with %v", err)
 	}
 	acme.Install(talking("one"))
 	if left := children(t, p.cmd.Process.Pid); len(left) > 0 {
 		t.Errorf("the processes %v are left", left)
 	}
+}
+
+func TestAnAdmissionThatTakesTooLongIsGivenUpWithItsCompiler(t *testing.T) {
+	data, m := t.TempDir(), modeltest.NewServer(t)
+	p := listening(t, command(t, "", data, m, "CARREL_LIMITS_ADMISSION_TIMEOUT=3s"))
+	acme := p.owner(t, data, m)
+	digest := submit(t, acme, scopesGuest(t), client.UploadOptions{})
+	compiler(t, p) // and never goes on
+	_, err := acme.Client().WaitAdmission(t.Context(), digest, nil)
+	if code, limit := answer(err); code != abi.Overloaded || limit != "admissionTimeout" {
+		t.Errorf("it ended with %v", err)
+	}
+	eventually(t, func() bool { return len(children(t, p.cmd.Process.Pid)) == 0 })
 }
 
 func TestTheEndsOfAdmissionsThatAreRememberedAreBounded(t *testing.T) {

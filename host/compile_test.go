@@ -19,6 +19,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/model/modeltest"
+	"github.com/carrelhost/carrel/host/sandbox/hostile"
 	"github.com/carrelhost/carrel/internal/testenv"
 )
 
@@ -251,4 +252,46 @@ func TestAHostRefusesACacheThatOthersCanWrite(t *testing.T) {
 	if <-p.ended; p.base != "" || !strings.Contains(p.stderr.String(), "chmod go-w") {
 		t.Errorf("it said %s", p.stderr.String())
 	}
+}
+
+// TestSlowUploadsOfATenantHoldUpNoOther has a compiler of one tenant that never
+// ends, and 30 modules that wait for it, while another tenant uploads.
+func TestSlowUploadsOfATenantHoldUpNoOther(t *testing.T) {
+	const slow, quick = 30, 3
+	s := besiege(t)
+	var digests []string
+	for n := range slow {
+		began, err := s.mallory.UploadAsync(t.Context(), slowToCompile(n), client.UploadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, began.Digest)
+	}
+	pid := compiler(t, s.p)
+	for n := range quick {
+		if _, err := s.acme.Upload(t.Context(), small(n), client.UploadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := 0
+	for _, d := range digests {
+		if a, err := s.mallory.Admission(t.Context(), d); err != nil {
+			t.Fatal(err)
+		} else if !a.Ended() {
+			wait++
+		}
+	}
+	if wait < slow/2 {
+		t.Errorf("%d of %d slow uploads wait: this shows little", wait, slow)
+	}
+	if err := call(t.Context(), s.acme, smallName(0), hostile.Fine); err != nil {
+		t.Error(err)
+	}
+	goOn(t, pid)
+	for _, d := range digests[:3] {
+		if end, err := s.mallory.WaitAdmission(t.Context(), d, nil); err != nil || end.State != client.AdmissionActive {
+			t.Errorf("one that waited ended with %+v, %v", end, err)
+		}
+	}
+	s.sound(t)
 }
