@@ -53,7 +53,7 @@ func TestAHostSaysHowItRestoresTheMemoryOfGuests(t *testing.T) {
 				switch {
 				case strings.Contains(line, `level=INFO msg="guests' memory is restored after each call" by=`):
 					infos++
-					by, _ := strings.CutPrefix(line[strings.Index(line, " by="):], " by=")
+					_, by, _ := strings.Cut(line, " by=")
 					if strings.Trim(by, "\"\n") != tc.by.String() {
 						t.Errorf("it says %s", line)
 					}

@@ -86,7 +86,7 @@ func (s *Sandbox) execute(ctx context.Context, most time.Duration, cause func() 
 	defer r.giveSlot()
 	limited := lifetime.New(ctx, most, cause)
 	defer limited.End(nil)
-	return guest(limited)
+	return guest(limited) //nolint:contextcheck // it is ctx, with an end of its own
 }
 
 // within runs the steps in an instance, after its initialisation if that is
