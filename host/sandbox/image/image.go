@@ -33,9 +33,11 @@ const (
 	// the image again when they are next read (Linux). The reset is cheap and
 	// the call after it pays: a page fault for each page that it writes.
 	Madvise
-	// PageScan asks the system which pages of a slot are private and copies
+	// PageScan asks the system which pages of a slot were written and copies
 	// the image into those (Linux 6.7 and later). They stay private, so that
-	// the next call writes them without a page fault.
+	// the next call writes them without a page fault. The system answers
+	// several times as fast where it tracks writes, for which this process
+	// needs userfaultfd; filters of system calls often refuse that.
 	PageScan
 )
 
@@ -70,7 +72,7 @@ const largest = min(1<<32, math.MaxInt/2)
 // Image is the memory of an initialised guest. Nobody can change it, this
 // process included. Its methods may be called by many goroutines at once.
 //
-// With a method other than Copy it keeps one file open (PageScan: two), and
+// With a method other than Copy it keeps one file open (PageScan: up to three), and
 // its pages count as memory of the process only once, however many slots
 // there are.
 type Image struct {

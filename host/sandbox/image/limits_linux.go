@@ -26,7 +26,7 @@ func refused(what string, size int, err error) error {
 			ErrNoRoom, what, err, limit(unix.RLIMIT_AS), limit(unix.RLIMIT_DATA),
 			setting("/proc/sys/vm/max_map_count"), setting("/proc/sys/vm/overcommit_memory"))
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		return fmt.Errorf("%w: %s: %w: an image keeps up to two files open; raise the limit on open files (ulimit -n, %s)",
+		return fmt.Errorf("%w: %s: %w: an image keeps up to three files open; raise the limit on open files (ulimit -n, %s)",
 			ErrNoRoom, what, err, limit(unix.RLIMIT_NOFILE))
 	case errors.Is(err, unix.EFBIG):
 		return fmt.Errorf("%w: %s: %w: raise the limit on the size of files (ulimit -f, %s bytes)",

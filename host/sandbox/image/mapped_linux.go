@@ -21,6 +21,7 @@ type mappedImage struct {
 	content []byte   // the file, mapped for reading; whole pages
 	max     int      // bytes that a slot may grow to
 	scan    *scanner // nil: Madvise
+	track   *tracker // nil: Madvise, or where there is none
 }
 
 // openMapped makes the file, seals it and maps it.
@@ -34,6 +35,7 @@ func openMapped(initial []byte, maxBytes int, how Method) (source, error) {
 			return nil, err
 		}
 		im.scan = scan
+		im.track, _ = openTracker() // scans take longer without
 	default:
 		return nil, errors.New("no such method")
 	}
@@ -106,6 +108,10 @@ func (im *mappedImage) close() error {
 		errs = append(errs, im.scan.close())
 		im.scan = nil
 	}
+	if im.track != nil {
+		errs = append(errs, im.track.close())
+		im.track = nil
+	}
 	return errors.Join(errs...)
 }
 
@@ -128,6 +134,7 @@ func (im *mappedImage) slot() (memory, error) {
 		}
 		m.open = n
 	}
+	m.track()
 	return m, nil
 }
 
@@ -139,6 +146,7 @@ type mapped struct {
 	open     int    // bytes of all that may be touched: whole pages, the image at least
 	resets   int    // since it was last sifted
 	held     int    // private pages, since the last reset or trim
+	tracked  bool   // marks tell what was written
 	regions  regions
 }
 
@@ -148,7 +156,9 @@ func (m *mapped) bytes(n int) ([]byte, error) {
 		if err := unix.Mprotect(m.all[m.open:end], unix.PROT_READ|unix.PROT_WRITE); err != nil {
 			return nil, refused("growing to", end, err)
 		}
+		from := m.open
 		m.open = end
+		m.mark(from, end)
 	}
 	return m.all[:n:n], nil
 }
@@ -179,6 +189,7 @@ func (m *mapped) reset() int {
 	m.held = 0
 	dirty, err := m.restore(manyPages, sift)
 	if err != nil { // what is exact does not depend on the scan
+		m.tracked = m.tracked && errors.Is(err, errTooMany)
 		m.drop()
 		return m.open / os.Getpagesize()
 	}
@@ -194,7 +205,7 @@ func (m *mapped) drop() {
 	if m.open == 0 {
 		return
 	}
-	if err := unix.Madvise(m.all[:m.open], unix.MADV_DONTNEED); err != nil {
+	if err := m.give(0, m.open); err != nil {
 		// Memory that the process has locked cannot be given back.
 		n := copy(m.all[:m.open], m.im.content)
 		clear(m.all[n:m.open])

@@ -13,6 +13,7 @@ import (
 
 // The categories of pages, from linux/fs.h.
 const (
+	pageIsWritten = 1 << 1 // since it was marked
 	pageIsFile    = 1 << 2
 	pageIsPresent = 1 << 3
 	pageIsSwapped = 1 << 4
@@ -70,17 +71,7 @@ func (m *mapped) restore(most int, sift bool) (int, error) {
 	if sift {
 		put = m.sift
 	}
-	// A page of the image that was never written is the file's or absent. A
-	// private one is neither, in memory or swapped out, whatever is in it: the
-	// system may put its page of zeros into the place of any page of zeros.
-	size := len(m.im.content)
-	found, err := m.private(0, size, pageIsFile, most, put)
-	if err != nil {
-		return found, err
-	}
-	// Beyond the image the page of zeros is what a read leaves, and right.
-	tail, err := m.private(size, m.open, pageIsFile|pageIsZero, most-found, put)
-	return found + tail, err
+	return m.changed(most, put)
 }
 
 // put restores the bytes from..to, which are all of the image or all beyond.
@@ -103,7 +94,7 @@ func (m *mapped) sift(from, to int) {
 		}
 		if same > from {
 			// Where the system does not take them they are no worse.
-			if unix.Madvise(m.all[from:same], unix.MADV_DONTNEED) == nil {
+			if m.give(from, same) == nil {
 				m.held -= (same - from) / page
 			}
 			from = same
@@ -122,20 +113,25 @@ func (m *mapped) isRestored(from, to int) bool {
 	return isZero(m.all[from:to])
 }
 
-// private calls do for each run of pages from..to that has memory and is of
-// none of the categories in not. Beyond most pages the error is errTooMany.
-// What the system answers is checked: a wrong answer is an error.
-func (m *mapped) private(from, to int, not uint64, most int, do func(from, to int)) (int, error) {
-	base, page := address(m.all), uint64(os.Getpagesize())
+// changed calls do for each run of pages that may not be as they must be: that
+// have no mark, or, if the slot is not tracked, that are private. A run is of
+// the image or beyond it. Past most pages the error is errTooMany. What the
+// system answers is checked: a wrong answer is an error.
+func (m *mapped) changed(most int, do func(from, to int)) (int, error) {
+	base, page, size := address(m.all), uint64(os.Getpagesize()), len(m.im.content)
 	found := 0
-	for from < to {
-		args := scanArguments{
-			start:             base + uint64(from),
-			end:               base + uint64(to),
-			maxPages:          uint64(most - found + 1),
-			categoryInverted:  not,
-			categoryMask:      not,
-			categoryAnyofMask: pageIsPresent | pageIsSwapped,
+	for from := 0; from < m.open; {
+		args := scanArguments{start: base + uint64(from), end: base + uint64(m.open), maxPages: uint64(most - found + 1)}
+		if m.tracked {
+			// Asked for this and nothing else, the system is twice as fast.
+			args.flags, args.categoryMask, args.returnMask = scanTracked, pageIsWritten, pageIsWritten
+		} else {
+			// A page of the image that was never written is the file's or
+			// absent. A private one is neither, in memory or swapped out,
+			// whatever is in it: the system may put its page of zeros into the
+			// place of any page of zeros.
+			args.categoryInverted, args.categoryMask = pageIsFile, pageIsFile
+			args.categoryAnyofMask, args.returnMask = pageIsPresent|pageIsSwapped, pageIsZero
 		}
 		n, err := m.im.scan.ask(&args, &m.regions)
 		if err != nil {
@@ -146,11 +142,19 @@ func (m *mapped) private(from, to int, not uint64, most int, do func(from, to in
 				return found, fmt.Errorf("PAGEMAP_SCAN: asked for %#x to %#x and was told of %#x to %#x",
 					args.start, args.end, r.start, r.end)
 			}
-			found += int((r.end - r.start) / page)
-			if found > most {
+			begin, end := int(r.start-base), int(r.end-base)
+			// Beyond the image the page of zeros is what a read leaves, and right.
+			if begin >= size && r.is&pageIsZero != 0 {
+				continue
+			}
+			if found += (end - begin) / int(page); found > most {
 				return found, errTooMany
 			}
-			do(int(r.start-base), int(r.end-base))
+			if begin < size && size < end {
+				do(begin, size)
+				begin = size
+			}
+			do(begin, end)
 		}
 		if args.walkEnd <= args.start || args.walkEnd > args.end {
 			return found, fmt.Errorf("PAGEMAP_SCAN: asked for %#x to %#x and was stopped at %#x",

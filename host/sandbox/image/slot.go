@@ -58,7 +58,7 @@ func (s *Slot) Trim() error {
 }
 
 // Dirty returns how many of the system's pages the last Reset took to be
-// changed: with PageScan those that it found private, which are the ones that
+// changed: with PageScan those that are private, which are the ones that
 // this call or earlier ones wrote, and otherwise all that the slot may reach.
 // Before the first Reset it is 0.
 func (s *Slot) Dirty() int { return s.dirty }

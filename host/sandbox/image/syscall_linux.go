@@ -61,11 +61,15 @@ type (
 	region struct {
 		start uint64
 		end   uint64
-		_     uint64 // categories, which are not asked for
+		is    uint64 // the categories that were asked for
 	}
 	// regions is how many runs of pages one question may be answered with.
 	regions [128]region
 )
+
+// scanTracked is PM_SCAN_CHECK_WPASYNC: the answer is an error unless the pages
+// are tracked.
+const scanTracked = 1 << 1
 
 // pagemapScan is _IOWR('f', 16, struct pm_scan_arg).
 const pagemapScan = 0xC0606610
@@ -81,4 +85,63 @@ func pagemapScanInto(pagemap uintptr, args *scanArguments, out *regions) (int, e
 		return 0, errno
 	}
 	return int(n), nil
+}
+
+// The kernel's interface to userfaultfd, from linux/userfaultfd.h.
+type (
+	// userfaultVersion is struct uffdio_api.
+	userfaultVersion struct{ api, features, ioctls uint64 }
+	// userfaultRange is struct uffdio_register and struct uffdio_writeprotect,
+	// which ends before ioctls.
+	userfaultRange struct{ start, size, mode, ioctls uint64 }
+)
+
+const (
+	userfaultUserMode     = 1          // UFFD_USER_MODE_ONLY: no right is needed for it
+	userfaultAPICall      = 0xC018AA3F // UFFDIO_API
+	userfaultRegisterCall = 0xC020AA00 // UFFDIO_REGISTER
+	userfaultProtectCall  = 0xC018AA06 // UFFDIO_WRITEPROTECT
+	userfaultRegisterMode = 1 << 1     // UFFDIO_REGISTER_MODE_WP
+	userfaultProtectMode  = 1 << 0     // UFFDIO_WRITEPROTECT_MODE_WP
+	userfaultWriteProtect = 1 << 0     // UFFD_FEATURE_PAGEFAULT_FLAG_WP
+	userfaultInFiles      = 1 << 12    // UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+	userfaultUnpopulated  = 1 << 13    // UFFD_FEATURE_WP_UNPOPULATED
+	userfaultAsynchronous = 1 << 15    // UFFD_FEATURE_WP_ASYNC
+)
+
+func userfaultfd() (int, error) {
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|userfaultUserMode, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(fd), nil
+}
+
+// userfaultAPI must be the first thing that is asked.
+func userfaultAPI(fd uintptr) error {
+	return userfault(fd, userfaultAPICall, unsafe.Pointer(&userfaultVersion{
+		api:      0xAA,
+		features: userfaultWriteProtect | userfaultInFiles | userfaultUnpopulated | userfaultAsynchronous,
+	}))
+}
+
+// userfaultRegister tracks b, which is whole pages, until it is unmapped.
+func userfaultRegister(fd uintptr, b []byte) error {
+	return userfault(fd, userfaultRegisterCall, unsafe.Pointer(&userfaultRange{
+		start: address(b), size: uint64(len(b)), mode: userfaultRegisterMode,
+	}))
+}
+
+// userfaultProtect marks the pages of b as not written.
+func userfaultProtect(fd uintptr, b []byte) error {
+	return userfault(fd, userfaultProtectCall, unsafe.Pointer(&userfaultRange{
+		start: address(b), size: uint64(len(b)), mode: userfaultProtectMode,
+	}))
+}
+
+func userfault(fd, call uintptr, argument unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, call, uintptr(argument)); errno != 0 {
+		return errno
+	}
+	return nil
 }
