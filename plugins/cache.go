@@ -24,18 +24,19 @@ type build struct {
 
 // cache keeps what is active and what is loaded, so that an invocation needs
 // no read. What is active is never kept if it was read before a change: a
-// reader takes the epoch first, and its entry is dropped if a change came in
-// between. What is loaded cannot change, its digest names it; but what is
-// loaded while versions are unloaded is not kept, since it may be one of them.
+// reader says that it begins, and what it read is dropped if the plugin changed
+// in between. What is loaded cannot change, its digest names it; but a version
+// that is unloaded while it loads is not kept. Both go by the plugin: a tenant
+// that changes its plugins all the time slows down no other one.
 type cache struct {
 	most   int64         // bytes of what is loaded
 	idle   time.Duration // after which a version that nobody uses is unloaded
 	code   func() int64  // bytes that the code of all versions takes, shared code once
 	shrunk sync.Mutex    // held by who unloads for want of bytes
 
-	mu      sync.Mutex // guards what follows
-	epoch   uint64
-	unloads uint64
+	mu      sync.Mutex       // guards what follows
+	reads   map[plugin]*read // of what is active, while there are any
+	loads   map[build]bool   // that run: whether the version may be kept
 	active  *simplelru.LRU[plugin, store.Plugin]
 	loaded  *simplelru.LRU[build, *resident]
 	texts   int64       // bytes that what is loaded takes besides its code
@@ -43,6 +44,9 @@ type cache struct {
 	ticks   uint64      // of the timer
 	timer   *time.Timer // nil while nothing is loaded
 }
+
+// read is the reads of what is active of one plugin that no change overtook.
+type read struct{ readers int }
 
 // resident is a loaded version of which the cache is one user.
 type resident struct {
@@ -55,7 +59,7 @@ type resident struct {
 const idleTicks = 4
 
 func newCache(size int, most int64, idle time.Duration, code func() int64) (*cache, error) {
-	c := &cache{most: most, idle: idle, code: code}
+	c := &cache{most: most, idle: idle, code: code, reads: map[plugin]*read{}, loads: map[build]bool{}}
 	var err error
 	if c.active, err = simplelru.NewLRU[plugin, store.Plugin](size, nil); err != nil {
 		return nil, err
@@ -78,41 +82,76 @@ func (c *cache) unlock() {
 	}
 }
 
-// getActive returns what is active, or the epoch to hand to putActive.
-func (c *cache) getActive(p plugin) (row store.Plugin, epoch uint64, ok bool) {
+// getActive returns what is active. Without it there is a read, which the
+// caller ends with endRead, whatever comes of it.
+func (c *cache) getActive(p plugin) (row store.Plugin, begun *read) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	row, ok = c.active.Get(p)
-	return row, c.epoch, ok
+	if row, ok := c.active.Get(p); ok {
+		return row, nil
+	}
+	r := c.reads[p]
+	if r == nil {
+		r = &read{}
+		c.reads[p] = r
+	}
+	r.readers++
+	return store.Plugin{}, r
 }
 
-func (c *cache) putActive(p plugin, row store.Plugin, epoch uint64) {
+// endRead ends a read, and keeps the row unless the plugin changed meanwhile.
+// nil: there is none to keep.
+func (c *cache) endRead(p plugin, begun *read, row *store.Plugin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.epoch == epoch {
-		c.active.Add(p, row)
+	begun.readers--
+	if c.reads[p] != begun {
+		return
+	}
+	if begun.readers == 0 {
+		delete(c.reads, p)
+	}
+	if row != nil {
+		c.active.Add(p, *row)
 	}
 }
 
-// getLoaded returns a loaded version with one more user, the caller, or what
-// to hand to putLoaded.
-func (c *cache) getLoaded(b build) (l *Loaded, unloads uint64, ok bool) {
+// getLoaded returns a loaded version with one more user, the caller.
+func (c *cache) getLoaded(b build) (l *Loaded, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.get(b)
+}
+
+// get is getLoaded. It needs mu.
+func (c *cache) get(b build) (l *Loaded, ok bool) {
 	k, ok := c.loaded.Get(b)
 	if !ok || !k.acquire() {
-		return nil, c.unloads, false
+		return nil, false
 	}
 	k.used = c.ticks
-	return k.Loaded, c.unloads, true
+	return k.Loaded, true
 }
 
-// putLoaded keeps a version, unless some were unloaded since getLoaded. The
-// cache becomes a user of it, and unloads others if there are too many or if
-// they are too large together.
-func (c *cache) putLoaded(b build, l *Loaded, unloads uint64) {
+// beginLoad is getLoaded for the only one who loads the version if it is not
+// there, and who then ends that with endLoad, whatever comes of it.
+func (c *cache) beginLoad(b build) (l *Loaded, ok bool) {
 	c.mu.Lock()
-	if c.unloads != unloads || !l.acquire() {
+	defer c.mu.Unlock()
+	if l, ok = c.get(b); !ok {
+		c.loads[b] = true
+	}
+	return l, ok
+}
+
+// endLoad ends a load, and keeps the version unless it was unloaded meanwhile.
+// nil: there is none to keep. The cache becomes a user of it, and unloads
+// others if there are too many or if they are too large together.
+func (c *cache) endLoad(b build, l *Loaded) {
+	c.mu.Lock()
+	keep := c.loads[b]
+	delete(c.loads, b)
+	if !keep || l == nil || !l.acquire() {
 		c.unlock()
 		return
 	}
@@ -178,18 +217,24 @@ func (c *cache) tick() {
 func (c *cache) drop(p plugin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.epoch++
+	delete(c.reads, p) // those that run keep nothing, those that begin now may
 	c.active.Remove(p)
 }
 
-// unload forgets the plugin's loaded versions, or the one with the digest.
+// unload forgets the plugin's loaded versions, or the one with the digest,
+// also those that are loading.
 func (c *cache) unload(p plugin, only *carrel.Digest) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.unloads++
+	gone := func(b build) bool { return b.plugin == p && (only == nil || b.digest == *only) }
 	for _, b := range c.loaded.Keys() {
-		if b.plugin == p && (only == nil || b.digest == *only) {
+		if gone(b) {
 			c.loaded.Remove(b)
+		}
+	}
+	for b := range c.loads {
+		if gone(b) {
+			c.loads[b] = false
 		}
 	}
 }
@@ -198,8 +243,10 @@ func (c *cache) unload(p plugin, only *carrel.Digest) {
 func (c *cache) close() {
 	c.mu.Lock()
 	defer c.unlock()
-	c.epoch++
-	c.unloads++
+	clear(c.reads)
+	for b := range c.loads {
+		c.loads[b] = false
+	}
 	c.active.Purge()
 	c.loaded.Purge()
 	if c.timer != nil {

@@ -222,7 +222,9 @@ func (c *Catalog) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.Pl
 func (c *Catalog) Delete(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (scope.Closed, error) {
 	ctx = context.WithoutCancel(ctx) // see change
 	before, err := change(c, plugin{t, p}, func() (store.Plugin, error) { return c.cfg.Store.DeletePlugin(ctx, t, p) })
-	c.cache.unload(plugin{t, p}, nil)
+	if carrel.CodeOf(err) != abi.NotFound { // after another error it may be gone
+		c.cache.unload(plugin{t, p}, nil)
+	}
 	if err != nil {
 		return scope.Closed{}, fmt.Errorf("delete plugin: %w", err)
 	}
@@ -262,13 +264,12 @@ func (c *Catalog) DeleteVersion(ctx context.Context, t carrel.TenantID, p carrel
 // The caller releases it.
 func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (Running, error) {
 	key := plugin{t, p}
-	row, epoch, ok := c.cache.getActive(key)
-	if !ok {
+	row, begun := c.cache.getActive(key)
+	if begun != nil {
 		var err error
-		if row, err = c.Plugin(ctx, t, p); err != nil {
+		if row, err = c.readActive(ctx, key, begun); err != nil {
 			return Running{}, err
 		}
-		c.cache.putActive(key, row, epoch)
 	}
 	if row.Active == (carrel.Digest{}) {
 		return Running{}, carrel.FailNotFound("plugins.Running")
@@ -280,4 +281,14 @@ func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.Plugi
 	return Running{l, store.ScopeInstance{
 		ID: row.Scope, Tenant: t, Scope: carrel.ScopeApplication, Plugin: p,
 	}}, nil
+}
+
+// readActive reads what is active, as a read of the cache that began.
+func (c *Catalog) readActive(ctx context.Context, p plugin, begun *read) (row store.Plugin, err error) {
+	var keep *store.Plugin
+	defer func() { c.cache.endRead(p, begun, keep) }()
+	if row, err = c.Plugin(ctx, p.tenant, p.name); err == nil {
+		keep = &row
+	}
+	return row, err
 }

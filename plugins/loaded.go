@@ -95,7 +95,7 @@ func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.Versio
 	if ref.IsActive() || ref.Digest == active {
 		return c.loadedBuild(ctx, build{p, active})
 	}
-	if l, _, ok := c.cache.getLoaded(build{p, active}); ok {
+	if l, ok := c.cache.getLoaded(build{p, active}); ok {
 		if l.Version.N == ref.N {
 			return l, nil
 		}
@@ -112,20 +112,19 @@ func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.Versio
 // load goes on when ctx ends, for others may wait for it.
 func (c *Catalog) loadedBuild(ctx context.Context, b build) (*Loaded, error) {
 	for {
-		if l, _, ok := c.cache.getLoaded(b); ok {
+		if l, ok := c.cache.getLoaded(b); ok {
 			return l, nil
 		}
 		var mine *Loaded // stays nil if another caller is loading it
 		done := c.loads.DoChan(string(b.tenant)+"/"+string(b.name)+"/"+b.digest.String(), func() (any, error) {
-			l, unloads, ok := c.cache.getLoaded(b)
+			l, ok := c.cache.beginLoad(b)
 			if ok { // whoever loaded it has just ended
 				mine = l
 				return nil, nil //nolint:nilnil // it is in mine
 			}
 			var err error
-			if mine, err = c.loadBuild(context.WithoutCancel(ctx), b); err == nil {
-				c.cache.putLoaded(b, mine, unloads)
-			}
+			mine, err = c.loadBuild(context.WithoutCancel(ctx), b)
+			c.cache.endLoad(b, mine)
 			return nil, err
 		})
 		select {
