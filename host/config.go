@@ -65,7 +65,7 @@ type Provider struct {
 type Limits struct {
 	RequestBytes          int64         `yaml:"requestBytes" env:"REQUEST_BYTES"`                   // of a JSON body
 	ModuleBytes           int64         `yaml:"moduleBytes" env:"MODULE_BYTES"`                     // of an upload
-	BodyBytes             int64         `yaml:"bodyBytes" env:"BODY_BYTES"`                         // of all bodies that are being handled; one tenant has half of it at the most, or room for its largest
+	BodyBytes             int64         `yaml:"bodyBytes" env:"BODY_BYTES"`                         // of all bodies that are being handled; one tenant has half of it at the most, or room for its largest; all uploads have half of it, and a tenant's half of that, or room for one module
 	Connections           int           `yaml:"connections" env:"CONNECTIONS"`                      // open at once, on each listener
 	Uploads               int           `yaml:"uploads" env:"UPLOADS"`                              // that are admitted at once
 	Admissions            int           `yaml:"admissions" env:"ADMISSIONS"`                        // of modules that go on or are remembered, of one tenant

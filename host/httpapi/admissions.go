@@ -56,11 +56,11 @@ func (a *API) submit(c echo.Context, u plugins.Upload) error {
 		return err
 	}
 	x := exchangeOf(c)
-	held, who, id, start := x.body, caller(c), x.id, a.cfg.Now()
-	x.body = 0
+	body, module, who, id, start := x.body, x.module, caller(c), x.id, a.cfg.Now()
+	x.body, x.module = 0, 0
 	ctx := context.WithoutCancel(c.Request().Context())
 	a.background.Go(func() {
-		defer a.bodies.release(who.Tenant, held)
+		defer a.releaseBody(who.Tenant, body, module)
 		_, err := s.Wait(ctx)
 		a.logFailure(ctx, id, err)
 		p := s.Progress()

@@ -104,6 +104,7 @@ type Config struct {
 type API struct {
 	cfg     Config
 	bodies  *budget // bytes of bodies that are being handled
+	modules *budget // those of uploads among them
 	unsent  *budget // bytes of answers that are being made or sent
 	imports *budget // imports: a tenant has one at a time
 	uploads *budget // places of modules that are being admitted
@@ -140,7 +141,7 @@ func New(cfg Config) (*API, error) {
 	}
 	l := cfg.Limits
 	a := &API{
-		cfg: cfg, bodies: newBodies(l), unsent: newUnsent(l), imports: newBudget(math.MaxInt64, 1), uploads: newUploads(l),
+		cfg: cfg, bodies: newBodies(l), modules: newModules(l), unsent: newUnsent(l), imports: newBudget(math.MaxInt64, 1), uploads: newUploads(l),
 		buffers: newBuffers(amount{int64(l.EventBuffers), l.EventBytesTotal}, l.EventBytes, l.EventsKept),
 		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
 		sockets: newSockets(l.WebSockets),

@@ -37,6 +37,15 @@ func newBodies(l Limits) *budget {
 	return newBudget(l.BodyBytes, most)
 }
 
+// newModules makes room for the bodies of uploads, which they have besides their
+// room among all bodies: they are held as long as an upload waits for others,
+// and what waits is never to take the room of calls. All uploads have half of
+// that room, and a tenant has half of theirs, or as much as one module takes.
+func newModules(l Limits) *budget {
+	all := max(l.BodyBytes/2, l.ModuleBytes)
+	return newBudget(all, max(all/2, l.ModuleBytes))
+}
+
 func newBudget(all, mostOfTenant int64) *budget {
 	return &budget{all: semaphore.NewWeighted(all), most: mostOfTenant, tenants: map[carrel.TenantID]*part{}}
 }

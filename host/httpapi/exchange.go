@@ -20,6 +20,7 @@ type exchange struct {
 	caller *carrel.Caller // nil as long as it is not known
 	ticket *ticket        // that the caller showed, or nil
 	body   int64          // bytes that the body took of the budget
+	module int64          // bytes that it took of the uploads' as well
 
 	headers [3]string // of every answer: the values, so that they need no memory of their own
 }

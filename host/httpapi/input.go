@@ -93,7 +93,12 @@ func (a *API) takeBody(c echo.Context, size, most int64) error {
 }
 
 // release gives back what the request's body took of the budget.
-func (a *API) release(x *exchange) { a.bodies.release(caller(x).Tenant, x.body) }
+func (a *API) release(x *exchange) { a.releaseBody(caller(x).Tenant, x.body, x.module) }
+
+func (a *API) releaseBody(t carrel.TenantID, body, module int64) {
+	a.bodies.release(t, body)
+	a.modules.release(t, module)
+}
 
 // passOver reads and forgets a body that is refused for its size, as far as
 // that is bearable: many clients send all of it before they read the answer,

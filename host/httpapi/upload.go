@@ -59,6 +59,9 @@ func (a *API) readModule(c echo.Context) ([]byte, error) {
 		return nil, carrel.Fail("httpapi.upload", abi.UnsupportedMediaType,
 			"send the module as `Content-Type: application/wasm` (curl: --data-binary @FILE.wasm -H 'Content-Type: application/wasm'), or as multipart/form-data")
 	}
+	if err := a.takeModule(c); err != nil {
+		return nil, err
+	}
 	body, err := a.readBody(c, a.cfg.Limits.ModuleBytes, "moduleBytes")
 	if err != nil || kind == "application/wasm" {
 		return body, err
@@ -76,6 +79,25 @@ func (a *API) readModule(c echo.Context) ([]byte, error) {
 		return wasm, nil
 	}
 	return plugins.Embed(wasm, manifest, a.cfg.Module)
+}
+
+// takeModule takes room among uploads for a body that readBody will not refuse
+// for its size.
+func (a *API) takeModule(c echo.Context) error {
+	l, size := a.cfg.Limits, c.Request().ContentLength
+	if size < 0 {
+		size = l.ModuleBytes
+	}
+	if size > l.ModuleBytes {
+		return nil
+	}
+	if err := a.modules.acquireWithin(c.Request().Context(), l.BodyTimeout, caller(c).Tenant, size); err != nil {
+		return carrel.FailLimit("httpapi.upload", abi.Overloaded, "bodyBytes", fmt.Sprintf(
+			"modules of %d bytes in all are being admitted, or of %d of this tenant; the host's operator can raise `limits.bodyBytes`",
+			max(l.BodyBytes/2, l.ModuleBytes), a.modules.most))
+	}
+	exchangeOf(c).module = size
+	return nil
 }
 
 // readParts reads a form of the parts module and manifest, each once.
