@@ -190,6 +190,8 @@ func (a *API) Handler(admin bool) http.Handler { return a.router(admin) }
 // routeMethod is where a service method is described and called.
 const routeMethod = "/api/v1/plugins/:plugin/services/:service/:method"
 
+const routeSocket = "/api/v1/ws"
+
 // router has no middleware on groups: Echo would answer their methods that are
 // not there with not_found instead of method_not_allowed.
 func (a *API) router(admin bool) *echo.Echo {
@@ -199,7 +201,7 @@ func (a *API) router(admin bool) *echo.Echo {
 		e.Add(method, "/readyz", a.ready)
 	}
 	e.GET("/version", a.version)
-	e.GET("/api/v1/openapi.json", a.openAPI)
+	e.GET("/api/v1/openapi.json", a.openAPI, refuseHeaders)
 
 	v1 := e.Group("/api/v1")
 	using := []echo.MiddlewareFunc{refuseHeaders, a.authenticated}
@@ -235,7 +237,7 @@ func (a *API) router(admin bool) *echo.Echo {
 	v1.GET("/sessions/:session", a.getSession, calling...)
 	v1.DELETE("/sessions/:session", a.closeSession, calling...)
 	v1.POST("/ws-tickets", a.issueTicket, calling...)
-	v1.GET("/ws", a.openSocket, refuseHeaders, a.admitted, invoking)
+	e.GET(routeSocket, a.openSocket, refuseHeaders, a.admitted, invoking)
 
 	v1.GET("/tenant/grants/:plugin", a.getGrant, owned...)
 	v1.PUT("/tenant/grants/:plugin", a.putGrant, owned...)

@@ -212,19 +212,21 @@ const (
 const headerReplayed = "Idempotent-Replayed"
 
 // refuseHeaders is middleware: it refuses headers of features that this host
-// does not have.
+// or this route does not have.
 func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		h := c.Request().Header
 		for name, values := range h {
-			ours := strings.HasPrefix(name, "Carrel-")
-			if name == headerIdempotencyKey && (c.Request().Method != http.MethodPost || c.Path() != routeMethod) {
-				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is for calls of service methods; leave it out")
+			if name != headerIdempotencyKey && !strings.HasPrefix(name, "Carrel-") {
+				continue
 			}
-			if ours && !isKnown(name) {
+			users, here := headerUsers(name, c.Request().Method, c.Path())
+			switch {
+			case users == "":
 				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is not supported by this host yet; leave it out")
-			}
-			if ours && len(values) > 1 {
+			case !here:
+				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is for "+users+"; leave it out")
+			case name != headerIdempotencyKey && len(values) > 1: // that has words of its own
 				return carrel.Fail("httpapi.headers", abi.BadRequest, "the header "+name+" is sent more than once")
 			}
 		}
@@ -232,13 +234,19 @@ func refuseHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// isKnown reports whether this host has a Carrel- header.
-func isKnown(name string) bool {
+// headerUsers tells for which requests a header is, and whether a route's are
+// among them; "" if this host does not have the header.
+func headerUsers(name, method, path string) (users string, here bool) {
+	calls := method == http.MethodPost && path == routeMethod
 	switch name {
-	case headerSubject, headerOnConflict, headerOnDisconnect, headerTimeout, headerSession:
-		return true
+	case headerOnConflict, headerOnDisconnect, headerTimeout, headerIdempotencyKey:
+		return "calls of service methods over HTTP", calls
+	case headerSession:
+		return "calls of service methods and WebSockets", calls || path == routeSocket
+	case headerSubject:
+		return "what keys of tenants do", strings.HasPrefix(path, "/api/v1/")
 	default:
-		return false
+		return "", false
 	}
 }
 

@@ -113,11 +113,6 @@ func (u *upgraded) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (a *API) attachment(c echo.Context) (carrel.SessionID, error) {
 	const op = "httpapi.upgrade"
 	r := c.Request()
-	for _, name := range []string{headerOnConflict, headerOnDisconnect, headerTimeout} {
-		if r.Header.Get(name) != "" {
-			return "", carrel.Fail(op, abi.BadRequest, "on a WebSocket each invoke frame says what the header "+name+" would; leave it out")
-		}
-	}
 	origin, err := a.checkOrigin(r)
 	if err != nil {
 		return "", err
