@@ -82,7 +82,7 @@ func TestWhereNothingIsTrackedSlotsAreTheSame(t *testing.T) {
 		"memory that is locked":                 TestAResetRestoresMemoryThatIsLocked,
 		"a call that wrote very much":           TestAfterACallThatWroteVeryMuchTheMemoryIsGivenBack,
 		"pages that are written once are given": TestPagesThatWereWrittenOnceAreNotRestoredForEver,
-		"what they keep":                        TestPrivateIsWhatASlotKeeps,
+		"what they keep":                        TestPrivateIsLessAfterASift,
 	} {
 		t.Run(name, test)
 	}
