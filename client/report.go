@@ -1,11 +1,10 @@
 package client
 
 // Report is what a version's admission found. It is the same wherever
-// a host of one version admits the same bytes, but for Measured; for Warmup, its
-// note and Image, as a warm-up may lack the time on a busy host; and for Notes
-// on windows, which depend on the host's limit windowBytes. Reports of versions
-// that older hosts admitted lack members; a newer host may have classes and
-// paths that are not listed here.
+// a host of one version admits the same bytes, but for Measured, and for Notes on
+// windows, which depend on the host's limit windowBytes. Reports of versions that
+// older hosts admitted lack members; a newer host may have classes and paths that
+// are not listed here.
 type Report struct {
 	Class string   `json:"class,omitempty"` // what its code can reach: inert < pure < chat < tools < network
 	Path  string   `json:"path"`            // how calls run: prompt, reset, image or plain

@@ -9,9 +9,8 @@ import (
 
 // Report tells a plugin's author what admission found. It is stored with the
 // version, and what older hosts stored lacks members. It is the same wherever a
-// host of one version admits the same bytes, but for Measured; for Warmup, its
-// note and Image, as a warm-up may lack the time on a busy host; and for Notes
-// on windows, which depend on the host's limit windowBytes.
+// host of one version admits the same bytes, but for Measured, and for Notes on
+// windows, which depend on the host's limit windowBytes.
 type Report struct {
 	Class Class    `json:"class,omitempty"`
 	Path  string   `json:"path"`          // how it runs: one of sandbox.Report.Path

@@ -79,12 +79,13 @@ func (u Setup) complete(m *module.Module) (Setup, error) {
 // abi.MaxMemoryMiB. What the guest code does in admission depends on its bytes
 // only: clock and randomness are the same each time, and host calls answer
 // ENOSYS. A warm-up that fails is no error: the Report says so, and calls
-// begin without it. What an Open with this Setup needs is kept.
+// begin without it. One that does not end in time is: how far it comes depends
+// on the machine. What an Open with this Setup needs is kept.
 //
 // Its error is what module.Read and Lint say, invalid_module for what the
 // engine or this contract refuses, that of Plan, guest_trap or guest_failed
 // for guest code that fails, fuel_exhausted or limit_exceeded with the limit
-// sandbox.admitTimeout for guest code that does not end, limit_exceeded with
+// sandbox.admitTimeout for guest code that does not end in time, limit_exceeded with
 // the limit memoryMiB if the Setup has too little, overloaded if the
 // system has no memory for the guest, draining after Close, or the context's.
 // The Report holds what was found out until then.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -61,7 +62,10 @@ func notOnThisPath(path string, why []string) error {
 // bake initialises the module, warms it up and keeps in the program what it
 // became. On PathPlain it shows only that the initialisation does not fail. A
 // warm-up that fails is discarded, and the module is initialised once more.
-// Its error is that of the initialisation.
+// That is the same each time; how long a warm-up takes is not, so one that
+// does not end in time refuses an admission, and what an opening makes without
+// it is not kept. The error is that of the initialisation, or of an
+// admission's warm-up that did not end.
 func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 	described := k.report != nil && k.report.Described // then its log has the initialisation already
 	if !described {
@@ -77,11 +81,17 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 		w := s.admission(k.share)
 		k.discarded = s.warm(ctx, k, in, r, w)
 		defer k.logs(w)
-		if k.discarded != nil {
-			return nil
+		switch {
+		case k.discarded == nil:
+			p.warmed, warmed = true, true
+			return s.become(k, p, in, r)
+		case !outOfTime(k.discarded):
+		case k.admitting:
+			return k.discarded
+		default:
+			s.goesOn(p, k.discarded)
 		}
-		p.warmed, warmed = true, true
-		return s.become(k, p, in, r)
+		return nil
 	})
 	if err != nil || !described {
 		k.logs(r)
@@ -154,7 +164,14 @@ func (s *Sandbox) warm(ctx context.Context, k *recipe, in *instance, r, w *run) 
 	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, w, func(ctx context.Context) error {
 		return w.within(ctx, k.code, k.rewritten, in, []string{export}, false)
 	})
-	return s.overdue(ctx, err, "it did not end", "do less in it")
+	return s.overdue(ctx, err, "the warm-up did not end", "do less in the warm-up, or upload again when the host is less busy")
+}
+
+// goesOn notes that an opening lacks the time for what the admission had time
+// for.
+func (s *Sandbox) goesOn(p *program, err error) {
+	p.late = true
+	s.cfg.Log.Warn("a plugin's calls begin without what had no time now, until it is opened again", "module", hex.EncodeToString(p.key.digest[:]), "err", err)
 }
 
 // overdue names the limit where an admission's own deadline ended a guest, and
@@ -169,7 +186,8 @@ func (s *Sandbox) overdue(ctx context.Context, err error, what, remedy string) e
 
 const limitAdmitTimeout = "sandbox.admitTimeout"
 
-// outOfTime reports whether the machine may be why a guest did not end.
+// outOfTime reports whether an admission's own deadline ended a guest: how much
+// it does until then depends on the machine, and on what else that does.
 func outOfTime(err error) bool {
 	failure, ok := errors.AsType[*carrel.Error](err)
 	return ok && failure.Limit == limitAdmitTimeout

@@ -23,11 +23,14 @@ type Plugin struct {
 	err    error          // of the release; read after gone
 }
 
-// Open makes an admitted module ready for calls that begin with the setup. It
-// runs the module's initialisation, within Config.AdmitTimeout. Plugins of
-// equal bytes and setup share their compiled code and the image that it left,
-// but no memory that can be written. The bytes must not change until Open
-// returns. The caller closes the plugin.
+// Open makes an admitted module ready for calls that begin with the setup. If
+// the state that admission made is in no cache, it runs the module's
+// initialisation, within Config.AdmitTimeout, and its warm-up, likewise. What
+// does not end in time is left out of this plugin only, and the log says so:
+// its calls begin without the warm-up, or initialise the module themselves.
+// Plugins of equal bytes and setup share their compiled code and the image that
+// it left, but no memory that can be written. The bytes must not change until
+// Open returns. The caller closes the plugin.
 //
 // Its error is what module.Read and Lint say, invalid_module for a module
 // without code or one that the engine refuses, limit_exceeded with the limit
@@ -102,14 +105,16 @@ func (s *Sandbox) join(ctx context.Context, mine *program) (*program, error) {
 }
 
 // existing returns the program of a key with one reference more: fresh if
-// there is none yet, or one whose warm-up had no time.
+// there is none yet. Others find it then, unless it is for one opening only.
 func (s *Sandbox) existing(key programKey, fresh *program) *program {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.programs[key]
-	if fresh != nil && (p == nil || fresh.warmed && !p.warmed) {
+	if p == nil && fresh != nil {
 		p = fresh
-		s.programs[key] = p
+		if !p.late {
+			s.programs[key] = p
+		}
 	}
 	if p != nil {
 		p.refs++

@@ -44,6 +44,7 @@ type program struct {
 	values    []uint64     // of the globals; nil if instances initialise themselves
 	passed    int64        // what the monotonic clock showed last, in ns
 	warmed    bool         // a warm-up is in the image and the values
+	late      bool         // something is missing that had no time: for one opening only
 	refs      int          // plugins that use it, and Sandbox.latest; guarded by Sandbox.mu
 }
 
@@ -104,6 +105,8 @@ func (s *Sandbox) newProgram(ctx context.Context, k *recipe) (p *program, err er
 			return p, noRoom(err)
 		case k.admitting:
 			return p, err
+		case outOfTime(err):
+			s.goesOn(p, err)
 		}
 		p.path = PathPlain
 	}

@@ -39,33 +39,23 @@ func (s *Sandbox) snapshotName(k *recipe) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// storeSnapshot keeps a program's state for the next start of the host. An
-// admission replaces what is there if it is another one: its warm-up may have
-// succeeded where an earlier one had no time. One that had no time itself does
-// not replace what is warm, which may be that of others with the same bytes.
+// storeSnapshot keeps a program's state for the next start of the host, unless
+// it is there, or lacks what had no time.
 func (s *Sandbox) storeSnapshot(k *recipe, p *program, memory []byte) {
 	if s.snapshots == nil || !k.guestMade() {
 		return
 	}
 	if !k.admitting {
 		s.cfg.Log.Info("the state that a plugin's calls begin with was not in the cache, and is made anew", "module", hex.EncodeToString(p.key.digest[:]))
-		if outOfTime(k.discarded) {
-			return // perhaps the machine was busy, and the next opening has more luck
-		}
+	}
+	if p.late {
+		return
 	}
 	state := snapshot.State{Memory: snapshot.Of(memory), Values: p.values, Passed: p.passed, Warmed: p.warmed}
 	name, b := s.snapshotName(k), state.Encode()
-	there := s.snapshots.Read(name, snapshotFile)
-	if bytes.Equal(there, b) || outOfTime(k.discarded) && isWarm(there) {
-		return
+	if !bytes.Equal(s.snapshots.Read(name, snapshotFile), b) {
+		s.snapshots.Write(name, snapshotFile, b)
 	}
-	s.snapshots.Write(name, snapshotFile, b)
-}
-
-// isWarm reports whether a file is a snapshot that has its warm-up in it.
-func isWarm(file []byte) bool {
-	state, err := snapshot.Decode(file)
-	return err == nil && state.Warmed
 }
 
 // restoreSnapshot gives a program the state that was stored. There is none if
