@@ -53,10 +53,15 @@ func (b *bench) noopOf(ctx context.Context, name string, wasm []byte, most time.
 
 // expect makes a subject of a call that has to answer the sum of the order.
 func expect(name string, call func(ctx context.Context, input []byte) ([]byte, error)) subject {
-	input := []byte(order)
+	return expectOf(order, sum, name, call)
+}
+
+// expectOf is expect for an order and its sum.
+func expectOf(asked, answer, name string, call func(ctx context.Context, input []byte) ([]byte, error)) subject {
+	input := []byte(asked)
 	return subject{name, func(ctx context.Context) error {
 		out, err := call(ctx, input)
-		if err == nil && string(out) != sum {
+		if err == nil && string(out) != answer {
 			err = fmt.Errorf("it answers %q", out)
 		}
 		return err
@@ -105,9 +110,9 @@ func (b *bench) json(ctx context.Context) (err error) {
 		expect("warm", func(ctx context.Context, in []byte) ([]byte, error) { return warm.call(ctx, total, in) }),
 		expect("wazero live", engine.caller(total)),
 		expect("wazero fresh", func(ctx context.Context, in []byte) ([]byte, error) { return engine.fresh(ctx, total, in) }),
-		expect("Extism reused", func(ctx context.Context, in []byte) ([]byte, error) { return useExtism(ctx, reused, total, in) }),
-		expect("Extism fresh", func(ctx context.Context, in []byte) ([]byte, error) { return peer.fresh(ctx, total, in) }),
-		expect("Extism fresh, with its timeout", func(ctx context.Context, in []byte) ([]byte, error) { return stoppable.fresh(ctx, total, in) }),
+		expect("Extism reused", func(ctx context.Context, in []byte) ([]byte, error) { return useExtism(ctx, reused, in) }),
+		expect("Extism fresh", peer.fresh),
+		expect("Extism fresh, with its timeout", stoppable.fresh),
 	})
 	if err != nil {
 		return err
@@ -125,5 +130,27 @@ func (b *bench) json(ctx context.Context) (err error) {
 			b.add(g.what, shown(mine), p.name+": "+shown(times[p.name]), fmt.Sprintf("%.2f × as fast", ratio(times[p.name], mine)), p.goal)
 		}
 	}
+	return b.largeJSON(ctx, warmed, engine, peer)
+}
+
+// largeJSON compares calls with a document that takes longer than what a call
+// costs besides.
+func (b *bench) largeJSON(ctx context.Context, warmed sandboxed, engine plain, peer pdk) error {
+	asked, answer, err := large()
+	if err != nil {
+		return err
+	}
+	times, err := compare(ctx, b.time, []subject{
+		expectOf(asked, answer, "warmed", func(ctx context.Context, in []byte) ([]byte, error) { return warmed.call(ctx, total, in) }),
+		expectOf(asked, answer, "wazero live", engine.caller(total)),
+		expectOf(asked, answer, "Extism fresh", peer.fresh),
+	})
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("the JSON handler with its warm-up, and an order of %d numbers, %d bytes", largeItems, len(asked))
+	mine := times["warmed"]
+	b.add(what, shown(mine), "wazero live: "+shown(times["wazero live"]), fmt.Sprintf("%.2f × its time", ratio(mine, times["wazero live"])), "≤ 1.3 ×")
+	b.add(what, shown(mine), "Extism fresh: "+shown(times["Extism fresh"]), fmt.Sprintf("%.2f × as fast", ratio(times["Extism fresh"], mine)), "")
 	return nil
 }

@@ -164,17 +164,17 @@ func (p pdk) instance(ctx context.Context) (*extism.Plugin, error) {
 	return p.compiled.Instance(ctx, extism.PluginInstanceConfig{})
 }
 
-func (p pdk) fresh(ctx context.Context, export string, input []byte) (_ []byte, err error) {
+func (p pdk) fresh(ctx context.Context, input []byte) (_ []byte, err error) {
 	m, err := p.instance(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.CloseWithContext(ctx)) }()
-	return useExtism(ctx, m, export, input)
+	return useExtism(ctx, m, input)
 }
 
-func useExtism(ctx context.Context, m *extism.Plugin, export string, input []byte) ([]byte, error) {
-	code, out, err := m.CallWithContext(ctx, export, input)
+func useExtism(ctx context.Context, m *extism.Plugin, input []byte) ([]byte, error) {
+	code, out, err := m.CallWithContext(ctx, total, input)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("the guest returned %d", code)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/bench/sandbox/guests/work"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/plugins"
@@ -33,6 +35,24 @@ const (
 	order = `{"name":"order 66","items":[3,1,4,1.5,9,2.6,5,3.5,8,9.7]}`
 	sum   = `{"name":"order 66","count":10,"sum":47.3,"mean":4.7299999999999995,"sorted":[1,1.5,2.6,3,3.5,4,5,8,9,9.7]}`
 )
+
+// largeItems makes an order of almost 4 KB.
+const largeItems = 200
+
+// large returns an order of many numbers with all their digits, and what total
+// answers.
+func large() (asked, answered string, err error) {
+	items := make([]float64, largeItems)
+	for i := range items {
+		items[i] = math.Sqrt(float64((i*7919)%1009 + 2))
+	}
+	in, err := json.Marshal(map[string]any{"name": "order of many", "items": items})
+	if err != nil {
+		return "", "", err
+	}
+	out, err := work.Do(in) // here it is no guest
+	return string(in), string(out), err
+}
 
 // build makes the guests, with the Go toolchain of this machine and no network.
 func (b *bench) build(ctx context.Context) (guests, error) {

@@ -55,7 +55,7 @@ func startEcho(ctx context.Context, peer pdk) (base string, end func() error, er
 		if err != nil {
 			return err
 		}
-		out, err := peer.fresh(c.Request().Context(), total, in)
+		out, err := peer.fresh(c.Request().Context(), in)
 		if err != nil {
 			return err
 		}
