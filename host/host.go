@@ -226,7 +226,7 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 	if h.edge, err = h.api(ver, main); err != nil {
 		return err
 	}
-	h.servers[0].http = h.httpServer(h.edge.Handler(h.cfg.AdminListen == ""))
+	h.servers[0].edge, h.servers[0].http = h.edge, h.httpServer(h.edge, h.edge.Handler(h.cfg.AdminListen == ""))
 	if h.cfg.AdminListen != "" {
 		admin, err := listen(ctx, h.cfg.AdminListen, h.cfg.Limits.Connections)
 		if err != nil {
@@ -238,7 +238,7 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 		if err != nil {
 			return err
 		}
-		h.servers[1].http = h.httpServer(adminAPI.AdminHandler())
+		h.servers[1].edge, h.servers[1].http = adminAPI, h.httpServer(adminAPI, adminAPI.AdminHandler())
 	}
 	return h.writeFile(fileAddress, h.info.Address)
 }

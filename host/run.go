@@ -13,12 +13,14 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/httpapi"
 )
 
 // server is a listener and what serves it.
 type server struct {
 	listener net.Listener
 	http     *http.Server
+	edge     *httpapi.API
 }
 
 // listen opens a listener that accepts so many connections at once; the next
@@ -55,9 +57,10 @@ const (
 
 // httpServer has no write timeout: an invocation may take long, and has a
 // deadline of its own.
-func (h *Host) httpServer(handler http.Handler) *http.Server {
+func (h *Host) httpServer(edge *httpapi.API, handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		Handler: handler, ConnContext: edge.ConnContext, ConnState: edge.ConnState,
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: errorLog(h.log),
 	}
 }
@@ -103,13 +106,22 @@ func (h *Host) drain(ctx context.Context) {
 	h.edge.StopAccepting()
 	grace, cancel := context.WithTimeout(ctx, h.cfg.Limits.DrainTimeout)
 	defer cancel()
+	// A client that never sends the rest of a body would hold up the end of its
+	// server.
+	servers := h.servers
+	stop := context.AfterFunc(grace, func() {
+		for _, s := range servers {
+			s.edge.CutBodies()
+		}
+	})
+	defer stop()
 	h.invoker.Drain(grace)
 	h.catalog.Drain(grace)
 	// What is left is answers on their way; each has seconds.
 	last, cancelLast := context.WithTimeout(ctx, h.cfg.Limits.CommitTimeout)
 	defer cancelLast()
 	h.edge.CloseSockets(last) // nothing else waits for them
-	for _, s := range h.servers {
+	for _, s := range servers {
 		if err := s.http.Shutdown(last); err != nil { // a client that neither sends nor reads
 			h.log.Warn("connections cut", "listener", s.listener.Addr(), "err", errors.Join(err, s.http.Close()))
 		}

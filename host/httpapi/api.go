@@ -110,7 +110,9 @@ type API struct {
 	uploads *budget // places of modules that are being admitted
 	buffers *buffers
 	tickets *tickets
-	sockets *sockets
+
+	arrivals *arrivals
+	sockets  *sockets
 
 	// background counts the invocations that are streamed, and the admissions
 	// that nobody waits for. They may outlive their requests.
@@ -144,7 +146,7 @@ func New(cfg Config) (*API, error) {
 		cfg: cfg, bodies: newBodies(l), modules: newModules(l), unsent: newUnsent(l), imports: newBudget(math.MaxInt64, 1), uploads: newUploads(l),
 		buffers: newBuffers(amount{int64(l.EventBuffers), l.EventBytesTotal}, l.EventBytes, l.EventsKept),
 		tickets: newTickets(l.SocketTickets, l.TicketTTL, cfg.Now),
-		sockets: newSockets(l.WebSockets),
+		sockets: newSockets(l.WebSockets), arrivals: newArrivals(),
 	}
 	cfg.Scopes.Watch(a.buffers)
 	return a, nil

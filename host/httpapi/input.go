@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,13 +47,12 @@ func (a *API) readBody(c echo.Context, most int64, limit string) ([]byte, error)
 		return nil, tooLarge()
 	}
 	if err != nil {
-		return nil, &carrel.Error{
+		return nil, a.arrivals.failure(&carrel.Error{
 			Op: op, Code: abi.BadRequest, Limit: "bodyTimeout", Err: err,
 			Msg: fmt.Sprintf("the body did not arrive whole within %v", a.cfg.Limits.BodyTimeout),
-		}
+		})
 	}
-	// A read deadline that stays would end the request's context later.
-	return body, setReadDeadline(exchangeOf(c), time.Time{})
+	return body, a.arrivals.end(connOf(r), exchangeOf(c))
 }
 
 // readAll reads what has size bytes (-1: unknown) to its end. What is large
@@ -83,13 +83,25 @@ func (a *API) takeBody(c echo.Context, size, most int64) error {
 	if size < 0 {
 		size = most
 	}
-	if err := a.bodies.acquireWithin(c.Request().Context(), a.cfg.Limits.BodyTimeout, caller(c).Tenant, size); err != nil {
-		return carrel.FailLimit("httpapi.body", abi.Overloaded, "bodyBytes", fmt.Sprintf(
+	if err := a.awaitRoom(c, a.bodies, size); err != nil {
+		return a.arrivals.failure(carrel.FailLimit("httpapi.body", abi.Overloaded, "bodyBytes", fmt.Sprintf(
 			"bodies of %d bytes in all are being handled, or of %d of this tenant; the host's operator can raise `limits.bodyBytes`",
-			a.cfg.Limits.BodyBytes, a.bodies.most))
+			a.cfg.Limits.BodyBytes, a.bodies.most)))
 	}
 	exchangeOf(c).body += size
 	return nil
+}
+
+// awaitRoom takes room for the request's body, as long as that may take to come.
+func (a *API) awaitRoom(c echo.Context, room *budget, size int64) error {
+	tenant := caller(c).Tenant
+	if room.take(tenant, size) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), a.cfg.Limits.BodyTimeout)
+	defer cancel()
+	a.arrivals.await(connOf(c.Request()), cancel)
+	return room.acquire(ctx, tenant, size)
 }
 
 // release gives back what the request's body took of the budget.

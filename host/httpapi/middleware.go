@@ -79,11 +79,10 @@ func (a *API) setWriteDeadline(x *exchange, at time.Time) {
 // whether it is read or not, the server waits for it before it answers.
 // readBody takes the deadline away again.
 func (a *API) boundReads(x *exchange) error {
-	var at time.Time
-	if x.Request().ContentLength != 0 {
-		at = a.cfg.Now().Add(a.cfg.Limits.BodyTimeout)
+	if x.Request().ContentLength == 0 {
+		return setReadDeadline(x, time.Time{})
 	}
-	return setReadDeadline(x, at)
+	return a.arrivals.begin(connOf(x.Request()), x, a.cfg.Now().Add(a.cfg.Limits.BodyTimeout))
 }
 
 // guarded runs a handler and returns a panic of it as an internal error.

@@ -91,10 +91,10 @@ func (a *API) takeModule(c echo.Context) error {
 	if size > l.ModuleBytes {
 		return nil
 	}
-	if err := a.modules.acquireWithin(c.Request().Context(), l.BodyTimeout, caller(c).Tenant, size); err != nil {
-		return carrel.FailLimit("httpapi.upload", abi.Overloaded, "bodyBytes", fmt.Sprintf(
+	if err := a.awaitRoom(c, a.modules, size); err != nil {
+		return a.arrivals.failure(carrel.FailLimit("httpapi.upload", abi.Overloaded, "bodyBytes", fmt.Sprintf(
 			"modules of %d bytes in all are being admitted, or of %d of this tenant; the host's operator can raise `limits.bodyBytes`",
-			max(l.BodyBytes/2, l.ModuleBytes), a.modules.most))
+			max(l.BodyBytes/2, l.ModuleBytes), a.modules.most)))
 	}
 	exchangeOf(c).module = size
 	return nil
