@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"sync"
 )
 
@@ -120,26 +119,11 @@ type memory interface {
 // than maxBytes or the system does not have the method (Choose tells which
 // one it has).
 func New(initial []byte, maxBytes int, how Method) (*Image, error) {
-	if maxBytes < 0 || maxBytes > largest {
-		return nil, fmt.Errorf("a guest's memory of at most %d bytes: must be 0 to %d", maxBytes, largest)
-	}
-	if len(initial) > maxBytes {
+	if len(initial) > maxBytes { // also where zeros at its end are
 		return nil, fmt.Errorf("an image of %d bytes for a memory of at most %d bytes", len(initial), maxBytes)
 	}
 	initial = withoutZeroPages(initial)
-	src, err := open(initial, maxBytes, how)
-	if err != nil {
-		return nil, fmt.Errorf("guest image by %s: %w", how, err)
-	}
-	return &Image{src: src, max: maxBytes}, nil
-}
-
-// open keeps an image as the method wants it.
-func open(initial []byte, maxBytes int, how Method) (source, error) {
-	if how == Copy {
-		return &plainImage{initial: slices.Clone(initial), max: maxBytes}, nil
-	}
-	return openMapped(initial, maxBytes, how)
+	return Make(len(initial), maxBytes, how, content(initial, os.Getpagesize()))
 }
 
 // withoutZeroPages returns b without the pages at its end that hold nothing

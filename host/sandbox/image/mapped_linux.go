@@ -5,6 +5,7 @@ package image
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ type mappedImage struct {
 }
 
 // openMapped makes the file, seals it and maps it.
-func openMapped(initial []byte, maxBytes int, how Method) (source, error) {
+func openMapped(size, maxBytes int, how Method, fill func(io.WriterAt) error) (source, error) {
 	im := &mappedImage{max: wholePages(maxBytes)}
 	switch how {
 	case Madvise:
@@ -39,7 +40,7 @@ func openMapped(initial []byte, maxBytes int, how Method) (source, error) {
 	default:
 		return nil, errors.New("no such method")
 	}
-	if err := im.fill(initial); err != nil {
+	if err := im.fill(size, fill); err != nil {
 		return nil, errors.Join(err, im.close())
 	}
 	return im, nil
@@ -47,8 +48,8 @@ func openMapped(initial []byte, maxBytes int, how Method) (source, error) {
 
 // fill makes the file and its mapping. After an error, close gives back what
 // there is.
-func (im *mappedImage) fill(initial []byte) error {
-	size := wholePages(len(initial))
+func (im *mappedImage) fill(size int, fill func(io.WriterAt) error) error {
+	size = wholePages(size)
 	if size == 0 {
 		return nil
 	}
@@ -60,16 +61,11 @@ func (im *mappedImage) fill(initial []byte) error {
 	if err := im.file.Truncate(int64(size)); err != nil {
 		return refused("a file in memory of", size, err)
 	}
-	// Pages of zeros are left as holes: they take memory only once read.
-	page := os.Getpagesize()
-	for at := 0; at < len(initial); at += page {
-		part := initial[at:min(at+page, len(initial))]
-		if isZero(part) {
-			continue
-		}
-		if _, err := im.file.WriteAt(part, int64(at)); err != nil {
-			return refused("writing a file in memory of", size, err)
-		}
+	// It is written, not mapped: where the system has no memory for it, that is
+	// an error and no signal. What is not written stays a hole, which takes
+	// memory only once read.
+	if err := fill(refusing{im.file, size}); err != nil {
+		return err
 	}
 	const all = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	if _, err := unix.FcntlInt(im.file.Fd(), unix.F_ADD_SEALS, all); err != nil {
@@ -80,6 +76,22 @@ func (im *mappedImage) fill(initial []byte) error {
 		return refused("mapping an image of", size, err)
 	}
 	return nil
+}
+
+// refusing writes into a file in memory of so many bytes, and says what is to
+// be done if the system refuses.
+type refusing struct {
+	file *os.File
+	size int
+}
+
+// WriteAt is that of the file.
+func (r refusing) WriteAt(p []byte, at int64) (int, error) {
+	n, err := r.file.WriteAt(p, at)
+	if err != nil {
+		err = refused("writing a file in memory of", r.size, err)
+	}
+	return n, err
 }
 
 // memoryFile opens a file that has no name and can be sealed.

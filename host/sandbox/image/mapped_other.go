@@ -2,9 +2,12 @@
 
 package image
 
-import "errors"
+import (
+	"errors"
+	"io"
+)
 
 // openMapped is for Linux.
-func openMapped([]byte, int, Method) (source, error) {
+func openMapped(int, int, Method, func(io.WriterAt) error) (source, error) {
 	return nil, errors.New("needs Linux, and a build without the tag portable")
 }
