@@ -190,8 +190,8 @@ func TestWhatIsWrongInTheCacheIsMadeAnew(t *testing.T) {
 					t.Errorf("left in the cache: %q", left)
 				}
 				folder := filepath.Dir(machineCode(t, cfg.CacheDir))
-				if reopened(t, cfg.CacheDir).Take(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)) == nil {
-					t.Error("the cache is not mended")
+				if _, err := reopened(t, cfg.CacheDir).Take(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)); err != nil {
+					t.Errorf("the cache is not mended: %v", err)
 				}
 			})
 		}

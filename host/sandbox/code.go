@@ -16,6 +16,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/slots"
 )
@@ -229,6 +230,9 @@ func (s *Sandbox) assemble(ctx context.Context, cache wazero.CompilationCache, w
 	err := s.link(ctx, c.runtime)
 	if err == nil {
 		err = c.compileModule(ctx, wasm)
+		if e, ok := errors.AsType[*carrel.Error](err); ok && e.Err != nil && noMemory(e.Err.Error()) {
+			err = noRoom(fmt.Errorf("%w: %w", image.ErrNoRoom, e.Err)) // which says nothing of the module
+		}
 	}
 	if err == nil {
 		err = c.readExports()

@@ -91,7 +91,7 @@ func (s *Sandbox) newProgram(ctx context.Context, k *recipe) (p *program, err er
 		k.discarded, k.warmup = notOnThisPath(p.path, kept.Why), nil
 	}
 	if p.path != PathPlain && !k.admitting {
-		if there, err := s.restoreSnapshot(k, p); there || err != nil {
+		if there, err := s.restoreSnapshot(ctx, k, p); there || err != nil {
 			return p, noRoom(err)
 		}
 	}

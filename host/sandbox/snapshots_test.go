@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -153,7 +154,7 @@ func TestADamagedSnapshotIsMadeAnew(t *testing.T) {
 		"it is a link":                     func() error { return errors.Join(os.Rename(file, file+"x"), os.Symlink(file+"x", file)) },
 		"it is a directory":                func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
 		"it is longer":                     func() error { return os.WriteFile(file, append(bytes.Clone(whole), 0), 0o600) },
-		"it is what no sandbox ever wrote": func() error { return rewrite(t, file, []byte("carrel-s is what it begins with, at least")) },
+		"it is what no sandbox ever wrote": func() error { return rewrite(t, file, strings.NewReader("carrel-s is what it begins with, at least")) },
 		"it is another module's": func() error {
 			return rewrite(t, file, zeros(3, 1))
 		},
@@ -202,12 +203,15 @@ func TestADamagedSnapshotIsMadeAnew(t *testing.T) {
 }
 
 // zeros is the file of a warm state of so many pages and globals, all of them 0.
-func zeros(pages, globals int) []byte {
-	return snapshot.State{Memory: snapshot.Of(make([]byte, pages*sandbox.PageBytes)), Values: make([]uint64, globals), Warmed: true}.Encode()
+func zeros(pages, globals int) io.WriterTo {
+	return snapshot.State{
+		Header: snapshot.Header{Values: make([]uint64, globals), Warmed: true},
+		Memory: snapshot.Of(make([]byte, pages*sandbox.PageBytes)),
+	}
 }
 
 // rewrite makes a file another one, with sums that fit.
-func rewrite(t *testing.T, file string, b []byte) error {
+func rewrite(t *testing.T, file string, b io.WriterTo) error {
 	entry := filepath.Dir(file)
 	reopened(t, filepath.Dir(entry)).Write(filepath.Base(entry), filepath.Base(file), b)
 	return nil

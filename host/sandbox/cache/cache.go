@@ -1,12 +1,14 @@
 // Package cache keeps files in a directory: one directory for each entry, with
 // one file, which comes into place by a rename and is then never changed.
 // Guests run what is in it, so it is checked before each use. Whatever is wrong
-// with an entry makes it a missing one.
+// with an entry makes it a missing one. What the system cannot read at the
+// moment is not wrong: it stays.
 package cache
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -81,7 +83,7 @@ func Open(cfg Config) (*Cache, error) {
 	c := &Cache{cfg: cfg, entries: map[string]*Entry{}}
 	if err := os.MkdirAll(dir, private); err != nil {
 		c.Unwritable(err)
-	} else if err := trusted(dir); err != nil {
+	} else if err := trustedPath(dir); err != nil {
 		return nil, fmt.Errorf("the cache of %s holds what this process executes: %w; "+
 			"take that right away (chmod go-w), or delete the directory, it is made anew", cfg.What, err)
 	}
@@ -90,12 +92,17 @@ func Open(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// trusted judges a file or directory that is executed from.
-func trusted(path string) error {
+// trustedPath is trusted of what a path leads to.
+func trustedPath(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
+	return trusted(path, info)
+}
+
+// trusted judges a file or directory that is executed from.
+func trusted(path string, info fs.FileInfo) error {
 	if info.Mode().Perm()&others != 0 {
 		return fmt.Errorf("others may write %s (mode %04o)", path, info.Mode().Perm())
 	}
@@ -112,85 +119,121 @@ func (c *Cache) survey() {
 	defer c.mu.Unlock()
 	for _, f := range found {
 		path := filepath.Join(c.cfg.Dir, f.Name())
-		info, err := os.Stat(filepath.Join(path, sumsName))
-		if err != nil || strings.HasPrefix(f.Name(), building) {
+		if strings.HasPrefix(f.Name(), building) {
 			c.clear(path)
 			continue
 		}
-		sums, err := readSums(path)
-		if err != nil {
+		e := &Entry{cache: c, path: path}
+		switch sum, used, err := readSum(path); {
+		case err == nil:
+			e.bytes, e.used = sum.size, used
+		case Refused(err) == nil:
 			c.clear(path)
 			continue
-		}
-		c.entries[f.Name()] = &Entry{cache: c, path: path, bytes: sums.bytes(), used: info.ModTime()}
-		c.bytes += sums.bytes()
+		} // what is unreadable may be whole: Take finds out
+		c.entries[f.Name()] = e
+		c.bytes += e.bytes
 	}
 }
 
 // Take returns an entry whose file is in that folder of it, if it was verified,
-// and keeps it from being removed to make room; nil if there is none. The
-// caller gives it.
-func (c *Cache) Take(name, folder string) *Entry {
-	return c.taken(name, func(dir string) error { return verify(dir, folder) })
+// and keeps it from being removed to make room. The caller gives it. Its errors
+// are those of Read.
+func (c *Cache) Take(name, folder string) (*Entry, error) {
+	return c.taken(name, func(file string) bool { return filepath.Dir(file) == folder }, nil)
 }
 
-// Read returns what an entry holds, whose file is that one in it, if it was
-// verified; nil if there is none. The caller owns it.
-func (c *Cache) Read(name, file string) []byte {
-	var b []byte
-	e := c.taken(name, func(dir string) (err error) {
-		b, err = verified(dir, file)
-		return err
-	})
-	if e == nil {
-		return nil
+// Read lends what an entry holds, whose file is that one in it, to use: size
+// bytes, of which nothing may be believed before Read returns without an error.
+// What use leaves is read too. The error is ErrMissing if there is no such
+// entry or it was damaged, whatever use made of it; ErrLack or another one if
+// the entry cannot be read at the moment; else that of use, and the entry
+// stays.
+func (c *Cache) Read(name, file string, use func(content io.Reader, size int64) error) error {
+	e, err := c.taken(name, func(f string) bool { return f == file }, use)
+	if e != nil {
+		e.Give()
 	}
-	e.Give()
-	return b
+	return err
 }
 
-// taken is Take with a verification.
-func (c *Cache) taken(name string, verify func(dir string) error) *Entry {
+var (
+	// ErrMissing says that there is no such entry, or none any more.
+	ErrMissing = errors.New("the cache has no such entry")
+	// ErrLack says that the process has no memory or open files left to read an
+	// entry with. Later there may be some.
+	ErrLack = errors.New("too little memory or open files to read the cache")
+)
+
+// taken is Take with the names that the file may have. It returns the entry
+// also with an error of use, which may be nil.
+func (c *Cache) taken(name string, fits func(file string) bool, use func(content io.Reader, size int64) error) (*Entry, error) {
 	now := c.cfg.Now()
 	c.mu.Lock()
 	e := c.entries[name]
 	if e == nil {
 		c.mu.Unlock()
-		return nil
+		return nil, ErrMissing
 	}
 	e.pins++
 	e.used = now
 	c.mu.Unlock()
-	if err := verify(e.path); err != nil {
+	size, used, err := verify(e.path, fits, use)
+	refused := Refused(err)
+	switch {
+	case err == nil:
+	case refused != nil:
+		e.Give()
+		c.cfg.Log.Warn("an entry of the cache of "+c.cfg.What+" cannot be read now, and is left as it is", "err", refused)
+		return nil, refused
+	default:
 		c.cfg.Log.Warn("an entry of the cache of "+c.cfg.What+" is damaged, and is made anew", "err", err)
-		c.Drop(name)
-		return nil
+		c.mu.Lock()
+		if c.entries[name] == e { // else somebody replaced it
+			c.remove(name)
+		}
+		c.mu.Unlock()
+		return nil, ErrMissing
 	}
+	c.mu.Lock()
+	if c.entries[name] == e { // its size was not known if it was unreadable at first
+		c.bytes += size - e.bytes
+		e.bytes = size
+	}
+	c.mu.Unlock()
 	// The time of use outlives the process. On a disk that cannot be written
 	// nothing is removed either.
 	_ = os.Chtimes(filepath.Join(e.path, sumsName), now, now)
-	return e
+	return e, used
 }
 
-// Write makes an entry of bytes, in a file of that name, in the place of one
+// Write makes an entry of content, in a file of that name, in the place of one
 // that is there. If that does not succeed, the log says so.
-func (c *Cache) Write(name, file string, b []byte) {
+func (c *Cache) Write(name, file string, content io.WriterTo) {
+	if err := c.write(name, file, content); err != nil {
+		c.Unwritable(err)
+	}
+}
+
+func (c *Cache) write(name, file string, content io.WriterTo) error {
 	dir, err := c.Room()
 	if err != nil {
-		c.Unwritable(err)
-		return
+		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, file), b, 0o600); err != nil {
-		c.Unwritable(err)
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // in a room of the cache
+	if err == nil {
+		_, err = content.WriteTo(f)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		c.Discard(dir)
-		return
+		return err
 	}
 	e, err := c.Publish(dir, name, ".")
-	if err != nil {
-		c.Unwritable(err)
-		return
+	if err == nil {
+		e.Give()
 	}
-	e.Give()
+	return err
 }
 
 // Drop removes an entry whatever uses it: who loads it has failed. Those that
@@ -267,7 +310,7 @@ func (c *Cache) Publish(dir, name, folder string) (*Entry, error) {
 }
 
 func (c *Cache) publish(dir, name, folder string) (*Entry, error) {
-	bytes, err := seal(dir, folder)
+	bytes, err := seal(dir, name, folder)
 	if err != nil {
 		return nil, err
 	}

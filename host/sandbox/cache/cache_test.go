@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -57,6 +58,36 @@ func filled(t testing.TB, c *cache.Cache, files ...string) string {
 	return room
 }
 
+// read returns what an entry holds; nil if there is none.
+func read(t testing.TB, c *cache.Cache, name string) (b []byte) {
+	t.Helper()
+	err := c.Read(name, "file", func(content io.Reader, size int64) (err error) {
+		if b, err = io.ReadAll(content); err == nil && int64(len(b)) != size {
+			t.Errorf("%d bytes are said to be %d", len(b), size)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, cache.ErrMissing):
+		return nil
+	case err != nil:
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(c *cache.Cache, name, content string) { c.Write(name, "file", strings.NewReader(content)) }
+
+// take takes an entry; nil if there is none.
+func take(t testing.TB, c *cache.Cache, name, folder string) *cache.Entry {
+	t.Helper()
+	e, err := c.Take(name, folder)
+	if err != nil && !errors.Is(err, cache.ErrMissing) {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // names lists a directory.
 func names(t testing.TB, dir string) []string {
 	t.Helper()
@@ -73,24 +104,24 @@ func names(t testing.TB, dir string) []string {
 
 func TestWhatIsWrittenIsReadAlsoAfterARestart(t *testing.T) {
 	dir, c, log := empty(t, 100)
-	if got := c.Read("entry", "file"); got != nil {
+	if got := read(t, c, "entry"); got != nil {
 		t.Errorf("an empty cache has %q", got)
 	}
-	c.Write("entry", "file", []byte("first"))
-	c.Write("entry", "file", []byte("second"))
+	write(c, "entry", "first")
+	write(c, "entry", "second")
 	again, _ := opened(t, dir, 100)
 	for when, c := range map[string]*cache.Cache{"at once": c, "after a restart": again} {
-		if got := string(c.Read("entry", "file")); got != "second" {
+		if got := string(read(t, c, "entry")); got != "second" {
 			t.Errorf("%s it has %q", when, got)
 		}
 	}
-	e := c.Take("entry", ".")
+	e := take(t, c, "entry", ".")
 	if b, err := os.ReadFile(filepath.Join(e.Dir(), "file")); err != nil || string(b) != "second" || e.Bytes() != 6 {
 		t.Errorf("the entry has %q of %d bytes, %v", b, e.Bytes(), err)
 	}
 	e.Give()
 	c.Drop("entry")
-	if got := c.Read("entry", "file"); got != nil || len(names(t, dir)) > 0 {
+	if got := read(t, c, "entry"); got != nil || len(names(t, dir)) > 0 {
 		t.Errorf("when it is dropped there is %q, in %q", got, names(t, dir))
 	}
 	if log.Len() > 0 {
@@ -116,11 +147,11 @@ func TestAnEntryIsOneFileWhereItsUserLooksForIt(t *testing.T) {
 			dir, c, _ := empty(t, 100)
 			e, err := c.Publish(filled(t, c, tc.files...), "entry", tc.folder)
 			if tc.fits {
-				if err != nil || c.Take("entry", tc.folder) == nil {
+				if err != nil || take(t, c, "entry", tc.folder) == nil {
 					t.Fatalf("it is not kept: %v", err)
 				}
 				e.Give()
-				if c.Take("entry", "elsewhere") != nil {
+				if take(t, c, "entry", "elsewhere") != nil {
 					t.Error("who looks for it elsewhere gets it, too")
 				}
 				return
@@ -135,6 +166,11 @@ func TestAnEntryIsOneFileWhereItsUserLooksForIt(t *testing.T) {
 	}
 }
 
+// digest is what the description of an entry has of its file.
+func digest(entry, file, content string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(entry+"\x00"+file+"\x00"+content)))
+}
+
 // described makes an entry with a description, by hand.
 func described(t testing.TB, dir string, sums []byte) {
 	t.Helper()
@@ -147,7 +183,7 @@ func described(t testing.TB, dir string, sums []byte) {
 }
 
 func TestADescriptionIsNotBelieved(t *testing.T) {
-	of := func(content string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(content))) }
+	of := func(content string) string { return "v2 " + digest("entry", "file", content) }
 	for name, tc := range map[string]struct {
 		sums string
 		want string
@@ -156,6 +192,10 @@ func TestADescriptionIsNotBelieved(t *testing.T) {
 		"it is empty":                        {"", ""},
 		"it has no end":                      {of("content") + " 7 file", ""},
 		"another digest":                     {of("other") + " 7 file\n", ""},
+		"one of another version":             {"v1" + of("content")[2:] + " 7 file\n", ""},
+		"one of the content alone":           {fmt.Sprintf("v2 %x 7 file\n", sha256.Sum256([]byte("content"))), ""},
+		"one of another entry":               {"v2 " + digest("other", "file", "content") + " 7 file\n", ""},
+		"one of another file":                {"v2 " + digest("entry", "other", "content") + " 7 file\n", ""},
 		"a digest that is short":             {of("content")[:62] + " 7 file\n", ""},
 		"another size":                       {of("content") + " 8 file\n", ""},
 		"a size below zero":                  {of("content") + " -7 file\n", ""},
@@ -171,7 +211,7 @@ func TestADescriptionIsNotBelieved(t *testing.T) {
 			}
 			described(t, dir, []byte(tc.sums))
 			c, _ := opened(t, dir, 100)
-			if got := string(c.Read("entry", "file")); got != tc.want {
+			if got := string(read(t, c, "entry")); got != tc.want {
 				t.Errorf("it has %q", got)
 			}
 			if got := names(t, dir); slices.Contains(got, "entry") != (tc.want != "") {
@@ -183,9 +223,9 @@ func TestADescriptionIsNotBelieved(t *testing.T) {
 
 // FuzzSums checks that no description makes a cache have what is not there.
 func FuzzSums(f *testing.F) {
-	f.Add([]byte(strings.Repeat("0", 64) + " 12 wazero/x\n"))
-	f.Add([]byte(strings.Repeat("0", 64) + " -1 ../x\n"))
-	f.Add(fmt.Appendf(nil, "%x 7 file\n", sha256.Sum256([]byte("content"))))
+	f.Add([]byte("v2 " + strings.Repeat("0", 64) + " 12 wazero/x\n"))
+	f.Add([]byte("v2 " + strings.Repeat("0", 64) + " -1 ../x\n"))
+	f.Add([]byte("v2 " + digest("entry", "file", "content") + " 7 file\n"))
 	dir := f.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		f.Fatal(err)
@@ -193,11 +233,11 @@ func FuzzSums(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sums []byte) {
 		described(t, dir, sums)
 		c, _ := opened(t, dir, 1<<62)
-		if b := c.Read("entry", "file"); b != nil && string(b) != "content" {
+		if b := read(t, c, "entry"); b != nil && string(b) != "content" {
 			t.Errorf("it has %q", b)
 		}
-		c.Write("other", "file", []byte("x"))
-		if b := c.Read("other", "file"); string(b) != "x" {
+		write(c, "other", "x")
+		if b := read(t, c, "other"); string(b) != "x" {
 			t.Errorf("beside it there is %q", b)
 		}
 	})
@@ -206,15 +246,15 @@ func FuzzSums(f *testing.F) {
 func TestWhatWasUsedLastIsKept(t *testing.T) {
 	dir, c, _ := empty(t, 3)
 	for _, name := range []string{"a", "b", "c"} {
-		c.Write(name, "file", []byte("1"))
+		write(c, name, "1")
 	}
-	c.Read("a", "file")
-	c.Write("d", "file", []byte("1"))
+	read(t, c, "a")
+	write(c, "d", "1")
 	if got := names(t, dir); !slices.Equal(got, []string{"a", "c", "d"}) {
 		t.Errorf("there is %q", got)
 	}
 	for _, name := range []string{"d", "c", "a"} {
-		c.Read(name, "file")
+		read(t, c, name)
 	}
 	opened(t, dir, 2) // knows when each was used
 	if got := names(t, dir); !slices.Equal(got, []string{"a", "c"}) {
@@ -224,7 +264,7 @@ func TestWhatWasUsedLastIsKept(t *testing.T) {
 
 func TestWhatIsNoEntryIsRemoved(t *testing.T) {
 	dir, c, _ := empty(t, 100)
-	c.Write("entry", "file", []byte("1"))
+	write(c, "entry", "1")
 	filled(t, c, "file")
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "bare"), 0o700), os.WriteFile(filepath.Join(dir, "stray"), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -255,9 +295,9 @@ func TestADirectoryThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 	}
 	c, log := opened(t, filepath.Join(file, "below"), 100) // not even root can write there
 	for range 3 {
-		c.Write("entry", "file", []byte("1"))
+		write(c, "entry", "1")
 	}
-	if got := c.Read("entry", "file"); got != nil {
+	if got := read(t, c, "entry"); got != nil {
 		t.Errorf("there is %q", got)
 	}
 	if n := strings.Count(log.String(), "cannot be written"); n != 1 {

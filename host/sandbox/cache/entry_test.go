@@ -20,17 +20,17 @@ func TestAnEntryStaysWhileSomebodyHasItAndNoLonger(t *testing.T) {
 		},
 		"one wrote it over what another reads": func(t *testing.T, c *cache.Cache) []*cache.Entry {
 			publish(t, c, mine).Give()
-			return []*cache.Entry{c.Take(mine, "."), publish(t, c, mine)}
+			return []*cache.Entry{take(t, c, mine, "."), publish(t, c, mine)}
 		},
 		"one found it damaged that another still has, and wrote it again": func(t *testing.T, c *cache.Cache) []*cache.Entry {
 			publish(t, c, mine).Give()
-			reader := c.Take(mine, ".")
+			reader := take(t, c, mine, ".")
 			c.Drop(mine)
 			return []*cache.Entry{reader, publish(t, c, mine)}
 		},
 		"two read it": func(t *testing.T, c *cache.Cache) []*cache.Entry {
 			publish(t, c, mine).Give()
-			return []*cache.Entry{c.Take(mine, "."), c.Take(mine, ".")}
+			return []*cache.Entry{take(t, c, mine, "."), take(t, c, mine, ".")}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,44 +1,46 @@
 package cache
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// sumsName is the file of an entry of the cache that describes the others. An
-// entry without it is none.
+// sumsName is the file of an entry of the cache that describes the other one.
+// An entry without it is none.
 const (
-	sumsName = "sums"
-	sumsMost = 64 << 10 // bytes
+	sumsName   = "sums"
+	sumsMost   = 64 << 10 // bytes
+	sumsFormat = "v2"     // what it begins with
+	fileMost   = 4 << 30  // bytes of the other file
 )
 
-// sums are the files of an entry, by their path in it.
-type sums map[string]sum
-
+// sum describes the file of an entry. Its digest has the entry's name, the
+// file's and the content, so that no entry passes for another one.
 type sum struct {
+	file   string // its path in the entry
 	size   int64
 	digest [sha256.Size]byte
 }
 
-func (s sums) bytes() int64 {
-	var n int64
-	for _, f := range s {
-		n += f.size
-	}
-	return n
+// digestOf begins the digest of a file that is named in an entry.
+func digestOf(entry, file string) hash.Hash {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\x00%s\x00", entry, filepath.ToSlash(file))
+	return h
 }
 
-// filesIn lists the files below a directory, by their path in it. What is
-// neither file nor directory is an error.
+// filesIn lists the files below a directory, by their path in it: one more than
+// an entry has at the most. What is neither file nor directory is an error.
 func filesIn(dir string) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -50,13 +52,17 @@ func filesIn(dir string) ([]string, error) {
 		}
 		name, err := filepath.Rel(dir, path)
 		files = append(files, name)
+		if err == nil && len(files) > 2 {
+			err = fs.SkipAll
+		}
 		return err
 	})
 	return files, err
 }
 
-// seal describes the one file of a directory, and returns its bytes.
-func seal(dir, folder string) (int64, error) {
+// seal describes the one file of a directory that becomes an entry, and returns
+// its bytes.
+func seal(dir, entry, folder string) (int64, error) {
 	files, err := filesIn(dir)
 	if err != nil {
 		return 0, err
@@ -64,116 +70,130 @@ func seal(dir, folder string) (int64, error) {
 	if len(files) != 1 || filepath.Dir(files[0]) != folder {
 		return 0, fmt.Errorf("%w, in %s: there are %q", ErrForm, folder, files)
 	}
-	digest, size, err := sumOf(filepath.Join(dir, files[0]))
+	f, _, err := openFile(filepath.Join(dir, files[0]))
 	if err != nil {
 		return 0, err
 	}
-	line := fmt.Sprintf("%x %d %s\n", digest, size, filepath.ToSlash(files[0]))
+	h := digestOf(entry, files[0])
+	size, err := io.Copy(h, f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, err
+	}
+	line := fmt.Sprintf("%s %x %d %s\n", sumsFormat, h.Sum(nil), size, filepath.ToSlash(files[0]))
 	return size, os.WriteFile(filepath.Join(dir, sumsName), []byte(line), 0o600)
 }
 
 // ErrForm says that what is to be published has not the form of an entry.
 var ErrForm = errors.New("an entry is one file where its user will look for it")
 
-func sumOf(path string) (digest [sha256.Size]byte, size int64, err error) {
-	f, err := os.Open(path) //nolint:gosec // the caller lists a directory of its own
+// readSum reads the description of an entry, and when it was last used.
+func readSum(dir string) (s sum, used time.Time, err error) {
+	f, info, err := openFile(filepath.Join(dir, sumsName))
 	if err != nil {
-		return digest, 0, err
+		return s, used, err
 	}
-	h := sha256.New()
-	size, err = io.Copy(h, f)
-	h.Sum(digest[:0])
-	return digest, size, errors.Join(err, f.Close())
-}
-
-// readSums reads the description of an entry.
-func readSums(dir string) (sums, error) {
-	f, err := os.Open(filepath.Join(dir, sumsName)) //nolint:gosec // a directory of the cache
-	if err != nil {
-		return nil, err
+	if info.Size() > sumsMost {
+		return s, used, errors.Join(fmt.Errorf("%s has %d bytes", sumsName, info.Size()), f.Close())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, sumsMost))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, err
+		return s, used, err
 	}
-	return parseSums(b)
+	s, err = parseSum(string(b))
+	return s, info.ModTime(), err
 }
 
-func parseSums(b []byte) (sums, error) {
-	out := sums{}
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		var s sum
-		var digest, name string
-		if n, err := fmt.Sscanf(lines.Text(), "%s %d %s", &digest, &s.size, &name); err != nil || n != 3 || s.size < 0 {
-			return nil, fmt.Errorf("%s is damaged", sumsName)
-		}
-		raw, err := hex.DecodeString(digest)
-		if err != nil || len(raw) != sha256.Size || !filepath.IsLocal(name) {
-			return nil, fmt.Errorf("%s is damaged", sumsName)
-		}
-		copy(s.digest[:], raw)
-		out[filepath.FromSlash(name)] = s
+func parseSum(text string) (s sum, err error) {
+	damaged := fmt.Errorf("%s is damaged", sumsName)
+	line, ended := strings.CutSuffix(text, "\n")
+	fields := strings.Split(line, " ")
+	if !ended || len(fields) != 4 || fields[0] != sumsFormat || strings.Contains(line, "\n") || !filepath.IsLocal(fields[3]) {
+		return s, damaged
 	}
-	if len(out) != 1 || !strings.HasSuffix(string(b), "\n") {
-		return nil, fmt.Errorf("%s is damaged", sumsName)
+	raw, err := hex.DecodeString(fields[1])
+	if err != nil || len(raw) != sha256.Size {
+		return s, damaged
 	}
-	return out, nil
+	s.size, err = strconv.ParseInt(fields[2], 10, 64)
+	if err != nil || s.size < 0 || s.size > fileMost {
+		return s, damaged
+	}
+	copy(s.digest[:], raw)
+	s.file = filepath.FromSlash(fields[3])
+	return s, nil
 }
 
-// verify reads an entry and compares it with its description. The engine's
-// own check of what it loads is one of 32 bits, and not of all of it.
-func verify(dir, folder string) error {
-	return verifyBy(dir, func(name string) bool { return filepath.Dir(name) == folder }, sumOf)
-}
-
-// verified returns what an entry's file holds, if it is that one and has no
-// fault.
-func verified(dir, file string) (b []byte, err error) {
-	err = verifyBy(dir, func(name string) bool { return name == file }, func(path string) (digest [sha256.Size]byte, size int64, err error) {
-		b, err = os.ReadFile(path) //nolint:gosec // a file of the cache, whose size is known
-		return sha256.Sum256(b), int64(len(b)), err
-	})
-	return b, err
-}
-
-// verifyBy is verify with the names that the file may have, and with what reads
-// it.
-func verifyBy(dir string, fits func(name string) bool, sumOf func(path string) (digest [sha256.Size]byte, size int64, err error)) error {
-	want, err := readSums(dir)
+// verify reads an entry and compares it with its description. The engine's own
+// check of what it loads is one of 32 bits, and not of all of it. fits tells
+// the names that its file may have. use, if it is not nil, is lent the content
+// meanwhile; its error is used.
+func verify(dir string, fits func(file string) bool, use func(content io.Reader, size int64) error) (size int64, used, err error) {
+	want, _, err := readSum(dir)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	files, err := filesIn(dir)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	if len(files) != len(want)+1 {
-		return fmt.Errorf("%s holds %d files, it should be %d", dir, len(files), len(want)+1)
+	if len(files) != 2 {
+		return 0, nil, fmt.Errorf("%s holds other files than its own", dir)
 	}
-	for name, s := range want {
-		path := filepath.Join(dir, name)
-		if !fits(name) {
-			return fmt.Errorf("%s is not where this version keeps it", path)
+	path := filepath.Join(dir, want.file)
+	if !fits(want.file) {
+		return 0, nil, fmt.Errorf("%s is not where this version keeps it", path)
+	}
+	for _, d := range []string{dir, filepath.Dir(path)} {
+		info, err := os.Lstat(d)
+		if err == nil {
+			err = trusted(d, info)
 		}
-		for _, p := range []string{dir, filepath.Dir(path), path} {
-			if err := trusted(p); err != nil {
-				return err
-			}
-		}
-		info, err := os.Stat(path)
 		if err != nil {
-			return err
-		}
-		if info.Size() != s.size {
-			return fmt.Errorf("%s has %d bytes, it should be %d", path, info.Size(), s.size)
-		}
-		digest, size, err := sumOf(path)
-		if err != nil {
-			return err
-		}
-		if digest != s.digest || size != s.size {
-			return fmt.Errorf("%s is not what was written", path)
+			return 0, nil, err
 		}
 	}
-	return nil
+	f, info, err := openFile(path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	if err := trusted(path, info); err != nil {
+		return 0, nil, err
+	}
+	if info.Size() != want.size {
+		return 0, nil, fmt.Errorf("%s has %d bytes, it should be %d", path, info.Size(), want.size)
+	}
+	content := &watched{file: io.LimitReader(f, want.size), hash: digestOf(filepath.Base(dir), want.file)}
+	if use != nil {
+		used = use(content, want.size)
+	}
+	if _, err := io.Copy(io.Discard, content); content.err == nil {
+		content.err = err
+	}
+	if content.err != nil {
+		return 0, nil, content.err
+	}
+	if [sha256.Size]byte(content.hash.Sum(nil)) != want.digest {
+		return 0, nil, fmt.Errorf("%s is not what was written", path)
+	}
+	return want.size, used, nil
+}
+
+// watched hashes what is read of a file.
+type watched struct {
+	file io.Reader
+	hash hash.Hash
+	err  error // why it cannot be read on, but for its end
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	n, err := w.file.Read(p)
+	w.hash.Write(p[:n])
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.err = err
+	}
+	return n, err
 }

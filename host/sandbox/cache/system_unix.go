@@ -9,6 +9,10 @@ import (
 	"syscall"
 )
 
+// openFlags keep the opening of a file from following a link that came into its
+// place, and from waiting.
+const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
 // foreign refuses what belongs to a user who is neither this one nor root.
 func foreign(path string, info fs.FileInfo) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
