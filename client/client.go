@@ -11,9 +11,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/carrelhost/carrel"
 )
@@ -63,7 +65,9 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Base, "/")+path, body)
+	var sent atomic.Bool // also if it was on a connection that is given up for another
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	req, err := http.NewRequestWithContext(traced, method, strings.TrimSuffix(c.Base, "/")+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("carrel client: %w", err)
 	}
@@ -78,6 +82,9 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	}
 	c.identify(req.Header)
 	resp, err := c.http().Do(req)
+	if err != nil && sent.Load() && ctx.Err() == nil {
+		err = brokenOff(err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("carrel client: %w", err)
 	}
@@ -104,7 +111,7 @@ func (c *Client) http() *http.Client {
 func readAnswer(resp *http.Response) ([]byte, error) {
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return nil, fmt.Errorf("carrel client: read answer: %w", err)
+		return nil, fmt.Errorf("carrel client: read answer: %w", brokenOff(err))
 	}
 	if len(answer) > maxAnswer {
 		return nil, fmt.Errorf("carrel client: the answer is larger than %d bytes", maxAnswer)

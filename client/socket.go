@@ -102,7 +102,7 @@ func (s *Socket) frame(ctx context.Context) (received, error) {
 		if closed, ok := errors.AsType[websocket.CloseError](err); ok {
 			return f, &CloseError{int(closed.Code), closed.Reason}
 		}
-		return f, fmt.Errorf("carrel client: %w", err)
+		return f, fmt.Errorf("carrel client: %w", brokenOff(err))
 	}
 	if err := json.Unmarshal(b, &f); err != nil {
 		return f, fmt.Errorf("carrel client: %w", err)

@@ -97,9 +97,9 @@ func readEvents(r io.Reader, yield func(Event, error) bool) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return err
+		return brokenOff(err)
 	}
-	return errors.New("the stream broke off")
+	return ErrBrokenOff
 }
 
 // Result reads events to their end and returns the answer, or the problem that

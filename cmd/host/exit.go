@@ -30,7 +30,8 @@ const exitHelp = `Exit codes:
   0  done
   1  failed for a reason of its own (a file, the host's fault)
   2  wrong usage
-  3  the host does not answer
+  3  the host does not answer; or the connection broke off, and what was asked for
+     may have been done: the error says which
   4  the key is unknown or may not do this
   5  not found
   6  the input is invalid, or over a limit
@@ -109,7 +110,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, context.Canceled): // only a signal cancels
 		return exitInterrupted
-	case noAnswer, errors.Is(err, errNoHost):
+	case noAnswer, errors.Is(err, errNoHost), errors.Is(err, client.ErrBrokenOff):
 		return exitUnreachable
 	}
 	return exitFailed
@@ -121,7 +122,11 @@ func textOf(err error) string {
 	case exitInterrupted:
 		return "interrupted"
 	case exitUnreachable:
-		if e, ok := errors.AsType[*url.Error](err); ok {
+		e, ok := errors.AsType[*url.Error](err)
+		switch {
+		case ok && errors.Is(err, client.ErrBrokenOff):
+			return fmt.Sprintf("the connection to %s broke off (%v), and what was asked for may have been done; find out before you repeat it", origin(e.URL), e.Err)
+		case ok:
 			return fmt.Sprintf("no host answers at %s (%v); start one with `carrel serve`, or name another with --host or CARREL_HOST", origin(e.URL), e.Err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -51,6 +52,8 @@ func TestExitCodesOfOtherErrors(t *testing.T) {
 		"no error is success":                               {nil, exitOK, ""},
 		"wrong usage":                                       {usageError{errors.New("no")}, exitUsage, "no (see --help)"},
 		"a host that does not answer":                       {fmt.Errorf("client: %w", get(dial)), exitUnreachable, "no host answers at http://127.0.0.1:1 ("},
+		"a connection that broke off under a request":       {fmt.Errorf("%w: %w", client.ErrBrokenOff, get(io.EOF)), exitUnreachable, "the connection to http://127.0.0.1:1 broke off (EOF), and what was asked for may have been done"},
+		"a connection that broke off in an answer":          {fmt.Errorf("read: %w", client.ErrBrokenOff), exitUnreachable, "may have been done"},
 		"no host at all":                                    {fmt.Errorf("%w: no file", errNoHost), exitUnreachable, "no host is running here: no file"},
 		"a signal while a request runs":                     {get(context.Canceled), exitInterrupted, "interrupted"},
 		"a port that is in use, which is not the host's":    {fmt.Errorf("listen: %w", dial), exitFailed, "connection refused"},
