@@ -189,6 +189,23 @@ func (c *cache) unloadOldest(except build) bool {
 	return false
 }
 
+// unloadHalf unloads half of what nobody uses, what was not asked for the
+// longest first, and reports whether there was any.
+func (c *cache) unloadHalf() bool {
+	c.mu.Lock()
+	defer c.unlock()
+	var idle []build
+	for _, b := range c.loaded.Keys() { // the oldest first
+		if k, _ := c.loaded.Peek(b); !k.inUse() {
+			idle = append(idle, b)
+		}
+	}
+	for _, b := range idle[:(len(idle)+1)/2] {
+		c.loaded.Remove(b)
+	}
+	return len(idle) > 0
+}
+
 // plan makes sure that there is a next tick. It needs mu.
 func (c *cache) plan() {
 	if c.timer == nil && c.loaded.Len() > 0 {

@@ -3,8 +3,10 @@ package plugins
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/carrelhost/carrel"
@@ -169,7 +171,8 @@ const (
 )
 
 // load makes a stored version ready, with one user: the caller. What is stored
-// was checked at admission, so an error is a fault of the host or its storage.
+// was checked at admission, so an error is a fault of the host or its storage,
+// but for those that openCode lets through.
 func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 	stored := func(err error) error {
 		// Not wrapped: its code would be shown as the caller's fault.
@@ -205,10 +208,30 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 	}
 	begin := setup(manifest)
 	begin.Share = string(v.Tenant)
-	if l.Code, err = c.cfg.Sandbox.Open(ctx, wasm, begin); err != nil {
+	if l.Code, err = c.openCode(ctx, wasm, begin); err != nil {
+		if code := carrel.CodeOf(err); code == abi.Overloaded || code == abi.Draining {
+			return nil, fmt.Errorf("open version %d of %s: %w", v.N, v.Plugin, err)
+		}
 		return nil, stored(err)
 	}
 	return l, nil
+}
+
+// openCode opens the code of a version. When the system has no room for it,
+// code that nobody uses makes some. What keeps the code from being opened at
+// the moment only is overloaded or draining; other errors are faults.
+func (c *Catalog) openCode(ctx context.Context, wasm []byte, begin sandbox.Setup) (*sandbox.Plugin, error) {
+	code, err := c.cfg.Sandbox.Open(ctx, wasm, begin)
+	if carrel.CodeOf(err) == abi.Overloaded && c.cache.unloadHalf() {
+		code, err = c.cfg.Sandbox.Open(ctx, wasm, begin)
+	}
+	failed, ok := errors.AsType[*carrel.Error](err)
+	if ok && failed.Code == abi.LimitExceeded && strings.HasPrefix(failed.Limit, "sandbox.compile") {
+		// The admission kept to it, when the host was less busy.
+		return nil, &carrel.Error{Op: "plugins.Running", Code: abi.Overloaded, Limit: failed.Limit, Err: err, Msg: fmt.Sprintf(
+			"the host cannot make this version ready within the limit %s now; try again when it is less busy", failed.Limit)}
+	}
+	return code, err
 }
 
 // loadMethod makes a method ready, with the schemas of parseManifest.
