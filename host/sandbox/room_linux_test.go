@@ -1,0 +1,78 @@
+//go:build !portable
+
+package sandbox_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox"
+)
+
+// withFiles runs f in a process that may open so many files more.
+func withFiles(t *testing.T, more uint64, f func()) {
+	t.Helper()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := uint64(null.Fd()) // the lowest number that is free
+	var was unix.Rlimit
+	if err := errors.Join(null.Close(), unix.Getrlimit(unix.RLIMIT_NOFILE, &was)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: next + more, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	}()
+	f()
+}
+
+// TestAnOpeningWithoutFilesIsToComeAgain opens a plugin whose code and state
+// are in the cache, with each number of files that may be too small. It opens
+// as it was admitted, or there is no room; the cache loses nothing.
+func TestAnOpeningWithoutFilesIsToComeAgain(t *testing.T) {
+	cfg, log := remembering(t)
+	wasm, setup := scribbler(initialised), warmed("grow", "\x5a")
+	started(t, cfg, func(s *sandbox.Sandbox) { admit(t, s, wasm, setup) })
+	want, _ := begins(t, cfg, wasm, setup)
+	code, states := entries(t, cfg.CacheDir), entries(t, cfg.SnapshotDir)
+	var refused, opened int
+	for more := range uint64(24) {
+		started(t, cfg, func(s *sandbox.Sandbox) {
+			var p *sandbox.Plugin
+			var err error
+			withFiles(t, more, func() { p, err = s.Open(t.Context(), wasm, setup) })
+			if err == nil {
+				opened++
+				sameState(t, sandbox.Next(t, p), want)
+				return
+			}
+			refused++
+			if failure, ok := errors.AsType[*carrel.Error](err); !ok || failure.Code != abi.Overloaded || !strings.Contains(failure.Msg, "try again") {
+				t.Errorf("with %d files: %v", more, err)
+			}
+			if opened > 0 {
+				t.Errorf("%d files are too few, though fewer were enough", more)
+			}
+			sameState(t, sandbox.Next(t, openWith(t, s, wasm, setup)), want)
+		})
+	}
+	if refused < 2 || opened < 2 {
+		t.Errorf("%d openings were refused and %d were not", refused, opened)
+	}
+	if !slices.Equal(entries(t, cfg.CacheDir), code) || !slices.Equal(entries(t, cfg.SnapshotDir), states) || strings.Contains(log.String(), "anew") {
+		t.Errorf("the cache had %q and %q; the log says %s", code, states, log)
+	}
+}
