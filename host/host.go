@@ -96,8 +96,10 @@ func (h *Host) build(ctx context.Context, ver client.HostVersion) error {
 	if h.dir, err = datadir.Open(h.cfg.Data); err != nil {
 		return err
 	}
-	h.lookBack()
-	if h.store, err = openStore(ctx, h.cfg, h.dir); err != nil {
+	ran := h.lookBack()
+	h.store, err = openStore(ctx, h.cfg, h.dir)
+	h.nameCrashed(ctx, ran)
+	if err != nil {
 		return err
 	}
 	if err := h.openModels(); err != nil {
@@ -240,7 +242,22 @@ func (h *Host) buildEdge(ctx context.Context, ver client.HostVersion) error {
 		}
 		h.servers[1].edge, h.servers[1].http = adminAPI, h.httpServer(adminAPI, adminAPI.AdminHandler())
 	}
-	return h.writeFile(fileAddress, h.info.Address)
+	return h.announce()
+}
+
+// announce leaves the address where commands on this machine look for it. A
+// host whose disk is full starts without: what is stored can still be read.
+func (h *Host) announce() error {
+	failed := h.writeFile(fileAddress, h.info.Address)
+	if failed == nil {
+		return nil
+	}
+	// That of a host that was killed may be another one's by now.
+	if err := os.Remove(h.dir.Path(fileAddress)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(failed, err)
+	}
+	h.log.Warn("the address cannot be written into the data directory: commands on this machine need --host", "address", h.info.Address, "err", failed)
+	return nil
 }
 
 func (h *Host) api(ver client.HostVersion, on net.Listener) (*httpapi.API, error) {
