@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/host/quarantine"
 	"github.com/carrelhost/carrel/host/sandbox/marker"
+	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/store/datadir"
 )
 
@@ -40,8 +42,8 @@ const marksPerInvocation = 8
 
 // lookBack finds out whether the process before this one crashed, and which
 // guests may be why, before anything is loaded. Nothing of it keeps a host
-// from starting: what fails is logged.
-func (h *Host) lookBack() {
+// from starting: what fails is logged. What a crash counts against is returned.
+func (h *Host) lookBack() []quarantine.Record {
 	now := time.Now()
 	h.crashes = quarantine.Open(h.dir.Path(fileQuarantine), now, h.log)
 	marks, guests, err := marker.Open(h.dir.Path(fileRunning), marksPerInvocation*h.cfg.Limits.Invocations)
@@ -59,7 +61,7 @@ func (h *Host) lookBack() {
 	switch {
 	case len(report) == 0:
 	case asked.Match(report):
-		h.log.Info("the last process was told to show its goroutines, and ended (SIGQUIT)", "reports", h.dir.Path(dirCrashes))
+		h.log.Info("the last process was told to show its goroutines, and ended (SIGQUIT)", "at", at.UTC(), "reports", h.dir.Path(dirCrashes))
 	case marker.Sent(report):
 		h.log.Warn("the last process was sent a signal and ended; it counts for no plugin",
 			"at", at.UTC(), "reports", h.dir.Path(dirCrashes), "report", beginning(report))
@@ -67,10 +69,11 @@ func (h *Host) lookBack() {
 		if at.After(now) { // clocks are set back
 			at = now
 		}
-		h.crashed(report, at, guests)
+		return h.crashed(report, at, guests)
 	default:
 		h.log.Warn("what should be the report of a crash is none", "reports", h.dir.Path(dirCrashes))
 	}
+	return nil
 }
 
 // How reports look. Of a fatal error the runtime reports the stacks only; its
@@ -80,9 +83,10 @@ var (
 	crashed = regexp.MustCompile(`(?m)^(panic: |runtime stack:|goroutine [0-9]+ |SIG[A-Z0-9]+: )`)
 )
 
-// crashed counts a crash against the guests that it may come from.
-func (h *Host) crashed(report []byte, at time.Time, guests []marker.Guest) {
-	h.log.Error("the last process crashed", "at", at.UTC(), "reports", h.dir.Path(dirCrashes), "report", beginning(report))
+// crashed counts a crash against the guests that it may come from, and returns
+// what is known of their modules.
+func (h *Host) crashed(report []byte, at time.Time, guests []marker.Guest) []quarantine.Record {
+	h.log.Error("the last process crashed; the reason of a fatal error is on its stderr only", "at", at.UTC(), "reports", h.dir.Path(dirCrashes), "report", beginning(report))
 	var suspects []quarantine.Suspect
 	for _, g := range marker.Suspects(report, guests) {
 		s := quarantine.Suspect{Digest: g.Digest}
@@ -95,13 +99,30 @@ func (h *Host) crashed(report []byte, at time.Time, guests []marker.Guest) {
 	if err != nil {
 		h.log.Error("which plugins ran at the crash is known to this process only", "err", err)
 	}
+	return records
+}
+
+// nameCrashed logs which plugins a crash counts against, by the names that the
+// store has for them. Without a store, or for its error, by their digest alone.
+func (h *Host) nameCrashed(ctx context.Context, records []quarantine.Record) {
 	for _, r := range records {
+		names := []string{}
+		if h.store != nil {
+			versions, err := plugins.CrashedVersions(ctx, h.store, r)
+			if err != nil {
+				h.log.Warn("what a plugin that ran at a crash is called could not be read", "digest", r.Digest, "err", err)
+			}
+			for _, v := range versions {
+				names = append(names, fmt.Sprintf("%s %s@%d", v.Tenant, v.Plugin, v.N))
+			}
+		}
 		if r.Quarantined() {
 			h.log.Error("a plugin ran at crashes of the host and is quarantined; `carrel quarantine lift` ends that",
-				"digest", r.Digest, "tenants", r.Tenants, "crashes", len(r.Crashes))
+				"versions", names, "digest", r.Digest, "tenants", r.Tenants, "crashes", len(r.Crashes))
 			continue
 		}
-		h.log.Warn("a plugin ran when the host crashed; at another crash soon it is quarantined", "digest", r.Digest, "tenants", r.Tenants)
+		h.log.Warn("a plugin ran when the host crashed; at another crash soon it is quarantined",
+			"versions", names, "digest", r.Digest, "tenants", r.Tenants)
 	}
 }
 
@@ -141,7 +162,7 @@ func (h *Host) takeCrashReport() (report []byte, at time.Time, err error) {
 		return nil, at, os.Remove(path)
 	}
 	at = info.ModTime()
-	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a file of ours in the data directory
+	f, err := datadir.OpenFile(path, os.O_RDWR)
 	if err == nil {
 		report, err = io.ReadAll(io.LimitReader(f, crashReadBytes))
 		if info.Size() > crashKeptBytes {

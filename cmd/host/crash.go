@@ -3,8 +3,9 @@ package main
 import (
 	"errors"
 	"log/slog"
-	"os"
 	"runtime/debug"
+
+	"github.com/carrelhost/carrel/store/datadir"
 )
 
 // reported calls run and then end, which it joins the errors of. Meanwhile the
@@ -14,7 +15,7 @@ import (
 // nothing. The file stays, empty: after end it may be that of another process,
 // which has the data directory now.
 func reported(path string, log *slog.Logger, run, end func() error) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // the host named it
+	f, err := datadir.CreateFile(path)
 	if err == nil {
 		err = debug.SetCrashOutput(f, debug.CrashOptions{})
 		_ = f.Close()                                         // the runtime has a descriptor of its own

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package datadir
+
+const openFlags = 0
