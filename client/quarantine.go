@@ -15,10 +15,18 @@ type Quarantine struct {
 
 // CrashedModule is a module that ran when the host crashed.
 type CrashedModule struct {
-	Digest  string      `json:"digest"`         // of its bytes, as that of a version
-	Tenants []string    `json:"tenants"`        // who ran it then; not all, if many did
-	Since   time.Time   `json:"since,omitzero"` // when it was quarantined; absent: it is not
-	Crashes []time.Time `json:"crashes"`        // at which it ran, oldest first
+	Digest   string           `json:"digest"`         // of its bytes, as that of a version
+	Tenants  []string         `json:"tenants"`        // who ran it then; not all, if many did
+	Versions []CrashedVersion `json:"versions"`       // what it is to those tenants; without what they deleted
+	Since    time.Time        `json:"since,omitzero"` // when it was quarantined; absent: it is not
+	Crashes  []time.Time      `json:"crashes"`        // at which it ran, oldest first
+}
+
+// CrashedVersion is the version of a tenant that ran when the host crashed.
+type CrashedVersion struct {
+	Tenant string `json:"tenant"`
+	Plugin string `json:"plugin"`
+	N      int    `json:"n"`
 }
 
 // CrashedModules lists the modules that ran when the host crashed, those that

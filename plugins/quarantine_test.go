@@ -69,3 +69,39 @@ func TestWhatIsKnownOfTheLogsOfQuarantinedVersionsIsBounded(t *testing.T) {
 		t.Errorf("of 10 versions %d are remembered, of 100,000 %d", few, many)
 	}
 }
+
+func TestALiftIsSaidInTheLogsOfThePluginsThatItLetsRun(t *testing.T) {
+	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	list := quarantine.Open(filepath.Join(t.TempDir(), "list"), at, slog.New(slog.DiscardHandler))
+	log, err := plugins.NewLog(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLibrary(t, func(c *plugins.Config) { c.Quarantine, c.Log = list, log })
+	l.upload(true, "1", "2")
+	d := digest("1").Digest
+	for range quarantine.Crashes {
+		if _, err := list.Crashed(at, []quarantine.Suspect{{Digest: d, Tenant: acme}, {Digest: d, Tenant: "nobody"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, _ := list.Of(d)
+	ran, err := l.Crashed(t.Context(), r)
+	if err != nil || len(ran) != 1 || ran[0].Tenant != acme || ran[0].Plugin != "p" || ran[0].N != 1 {
+		t.Errorf("what ran is %+v, %v", ran, err)
+	}
+	_, err = l.Running(t.Context(), acme, "p", n(1))
+	wantCode(t, err, abi.Forbidden)
+	if err := l.Lift(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	said := log.After(acme, "p", 0, 100)
+	if len(said) != 2 || said[1].Level != 1 || !strings.Contains(said[1].Text, "quarantined no longer") {
+		t.Errorf("the log says %+v", said)
+	}
+	if others := log.After("nobody", "p", 0, 100); len(others) > 0 {
+		t.Errorf("who has no such plugin is told %+v", others)
+	}
+	wantCode(t, l.Lift(t.Context(), d), abi.NotFound)
+	l.wantRunning(n(1), "1")
+}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -28,13 +29,25 @@ func (a *API) listQuarantine(c echo.Context) error {
 		}
 	}
 	rows := a.cfg.Quarantine.After(after, limit+1)
-	return a.answer(c, pageOf(rows, limit, crashedOf, func(r quarantine.Record) string { return r.Digest.String() }))
+	var failed error
+	p := pageOf(rows, limit, func(r quarantine.Record) client.CrashedModule {
+		versions, err := a.cfg.Catalog.Crashed(c.Request().Context(), r)
+		failed = errors.Join(failed, err)
+		return crashedOf(r, versions)
+	}, func(r quarantine.Record) string { return r.Digest.String() })
+	if failed != nil {
+		return failed
+	}
+	return a.answer(c, p)
 }
 
-func crashedOf(r quarantine.Record) client.CrashedModule {
-	out := client.CrashedModule{Digest: r.Digest.String(), Tenants: []string{}, Since: r.Since, Crashes: r.Crashes}
+func crashedOf(r quarantine.Record, versions []store.Version) client.CrashedModule {
+	out := client.CrashedModule{Digest: r.Digest.String(), Tenants: []string{}, Versions: []client.CrashedVersion{}, Since: r.Since, Crashes: r.Crashes}
 	for _, t := range r.Tenants {
 		out.Tenants = append(out.Tenants, string(t))
+	}
+	for _, v := range versions {
+		out.Versions = append(out.Versions, client.CrashedVersion{Tenant: string(v.Tenant), Plugin: string(v.Plugin), N: v.N})
 	}
 	return out
 }
@@ -47,7 +60,7 @@ func (a *API) liftQuarantine(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.cfg.Quarantine.Lift(d); err != nil {
+	if err := a.cfg.Catalog.Lift(c.Request().Context(), d); err != nil {
 		return err
 	}
 	a.cfg.Log.Info("quarantine lifted", "digest", d, "request", requestID(c))
