@@ -138,7 +138,7 @@ func (s *Sandbox) Admit(ctx context.Context, candidate Candidate) (report Report
 		return report, err
 	}
 	if setup.Warmup != nil {
-		report.Warmup = &Warming{Kept: p.warmed, Err: k.discarded}
+		report.Warmup = &Warming{Kept: p.warmed, Err: k.discarded, Log: k.warmLog}
 	}
 	if p, err = s.join(ctx, p); err != nil {
 		return report, err

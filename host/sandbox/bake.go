@@ -27,6 +27,7 @@ type recipe struct {
 	stage     func(Stage) // nil: nobody is told
 	report    *Report     // of an admission, else nil
 	discarded error       // why the warm-up is not in the program
+	warmLog   []LogLine   // what it wrote, for the report
 }
 
 // begins tells that a stage begins.
@@ -36,11 +37,14 @@ func (k *recipe) begins(stage Stage) {
 	}
 }
 
-// logs reports what a guest wrote.
-func (k *recipe) logs(r *run) {
-	if k.report != nil {
-		k.report.Log = append(k.report.Log, r.log.finish()...)
+// logs reports what a guest wrote, once, and returns it.
+func (k *recipe) logs(r *run) []LogLine {
+	if k.report == nil {
+		return nil
 	}
+	lines := r.log.finish()
+	k.report.Log = append(k.report.Log, lines...)
+	return lines
 }
 
 // guestMade reports whether code of the guest makes the state that calls begin
@@ -56,7 +60,7 @@ func notOnThisPath(path string, why []string) error {
 		begins = "each call initialises the module anew"
 	}
 	return carrel.Fail("sandbox.warm", abi.InvalidModule, fmt.Sprintf(
-		"this module has no warm-up: %s, since an instance cannot be set back to a state that it had (%s)", begins, strings.Join(why, "; ")))
+		"there is no place for a warm-up's state: %s, since an instance of this module cannot be set back to a state that it had (%s)", begins, strings.Join(why, "; ")))
 }
 
 // bake initialises the module, warms it up and keeps in the program what it
@@ -71,16 +75,19 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 	if !described {
 		k.begins(StageInitialise)
 	}
-	warmed := false
+	initialised, warmed := false, false
 	r := s.admission(k.share)
 	err := s.rehearse(ctx, k, p.memoryBytes(), r, func(in *instance) error {
 		if k.warmup == nil {
 			return s.become(k, p, in, r)
 		}
+		if initialised = true; !described {
+			k.logs(r)
+		}
 		k.begins(StageWarm)
 		w := s.admission(k.share)
 		k.discarded = s.warm(ctx, k, in, r, w)
-		defer k.logs(w)
+		k.warmLog = k.logs(w)
 		switch {
 		case k.discarded == nil:
 			p.warmed, warmed = true, true
@@ -93,7 +100,7 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 		}
 		return nil
 	})
-	if err != nil || !described {
+	if !initialised && (err != nil || !described) {
 		k.logs(r)
 	}
 	switch {
@@ -160,7 +167,7 @@ func (s *Sandbox) warm(ctx context.Context, k *recipe, in *instance, r, w *run) 
 	if !k.code.exports[export] {
 		return carrel.Fail("sandbox.warm", abi.NotFound, fmt.Sprintf("the module exports no function %q of the signature () -> i32", export))
 	}
-	w.clock, w.input, w.outputBytes = r.clock, k.warmup.Input, s.cfg.OutputBytes
+	w.clock, w.input, w.outputBytes, w.warming = r.clock, k.warmup.Input, s.cfg.OutputBytes, true
 	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, w, func(ctx context.Context) error {
 		return w.within(ctx, k.code, k.rewritten, in, []string{export}, false)
 	})

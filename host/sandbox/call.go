@@ -110,7 +110,11 @@ func (r *run) within(ctx context.Context, c *code, w *module.Rewritten, in *inst
 			}
 		}
 		for _, step := range steps {
-			if err := r.step(ctx, in, step, step); err != nil {
+			what := step
+			if r.warming { // its author knows it by the method's name
+				what = "the warm-up"
+			}
+			if err := r.step(ctx, in, step, what); err != nil {
 				return err
 			}
 		}
@@ -167,6 +171,10 @@ func (r *run) verdict(export string, code int32) error {
 		e := carrel.Fail("sandbox.Call", abi.GuestFailed, r.guestError.message)
 		e.GuestCode = r.guestError.code
 		return e
+	case code != 0 && r.warming:
+		return carrel.Fail("sandbox.Call", abi.GuestFailed, fmt.Sprintf("%s failed (it returned %d)", export, code))
+	case code != 0 && r.admitting: // there is no error_set
+		return carrel.Fail("sandbox.Call", abi.GuestFailed, fmt.Sprintf("the export %q returned %d, which is a failure", export, code))
 	case code != 0:
 		return carrel.Fail("sandbox.Call", abi.GuestFailed,
 			fmt.Sprintf("the export %q returned %d and said no more with error_set", export, code))

@@ -134,7 +134,7 @@ func notAtAdmission(do hostFunc) hostFunc {
 	return func(ctx context.Context, r *run, a []uint64) int64 {
 		if r.admitting {
 			return r.refuse(abi.ENOSYS, abi.NotFound,
-				"host calls do not work in _initialize, carrel_describe and the warm-up, at admission", "call it from carrel_wake or from the method")
+				"host calls do not work in _initialize, carrel_describe and the warm-up, at admission", "do without its answer there, and ask again in the call")
 		}
 		return do(ctx, r, a)
 	}

@@ -61,7 +61,7 @@ func howItRuns(c *code, w *module.Rewritten) (path string, why []string) {
 	}
 	// Tables and passive segments cannot be seen from here. If code of the
 	// guest runs before the image is taken, it may have changed them.
-	const before = " runs before calls do, and may do so too: an image of the memory would not show it"
+	const before = " runs code before the first call, which may do that, too, and no image of the memory could show it: so it runs again in each call"
 	switch {
 	case w.Start:
 		return PathPlain, append(slices.Clone(w.Why), "the start function"+before)

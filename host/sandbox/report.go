@@ -33,8 +33,9 @@ type Report struct {
 
 // Warming is what came of a warm-up.
 type Warming struct {
-	Kept bool  // calls begin with the state that it left
-	Err  error // why they do not; its message is for the plugin's author
+	Kept bool      // calls begin with the state that it left
+	Err  error     // why they do not; its message is for the plugin's author
+	Log  []LogLine // what the warm-up logged: a part of Report.Log
 }
 
 // Image is a memory, measured.

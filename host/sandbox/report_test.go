@@ -60,13 +60,13 @@ func TestReports(t *testing.T) {
 			f := m.Func(nil, nil)
 			setTable(f)
 			m.Export(abi.InitializeExport, 0, f.Index)
-		}, path: sandbox.PathPlain, why: []string{"function 0 writes to a table (table.set, byte ", "_initialize runs before calls do, and may do so too"}},
+		}, path: sandbox.PathPlain, why: []string{"function 0 writes to a table (table.set, byte ", "_initialize runs code before the first call, which may do that, too"}},
 		"or in its start function": {build: func(m *wasmtest.Module) {
 			m.Memory(1)
 			m.Table(4)
 			setTable(m.Func(nil, nil))
 			m.Start(m.Func(nil, nil))
-		}, path: sandbox.PathPlain, why: []string{"function 0 writes to a table (table.set, byte ", "the start function runs before calls do, and may do so too"}},
+		}, path: sandbox.PathPlain, why: []string{"function 0 writes to a table (table.set, byte ", "the start function runs code before the first call, which may do that, too"}},
 	} {
 		t.Run(caseName, func(t *testing.T) {
 			m := wasmtest.New()
@@ -97,7 +97,7 @@ func TestReports(t *testing.T) {
 func TestAVectorGlobalIsPlain(t *testing.T) {
 	global := []byte("\x06\x16\x01\x7b\x01\xfd\x0c0123456789abcdef\x0b")
 	r, err := newSandbox(t, sandbox.Config{}).Admit(t.Context(), sandbox.Candidate{Module: slices.Concat(module.Empty(), global)})
-	if err != nil || r.Path != sandbox.PathPlain || !slices.Equal(r.Why, []string{"global 0 is mutable and a v128, which cannot be set back (byte 11)"}) {
+	if err != nil || r.Path != sandbox.PathPlain || !slices.Equal(r.Why, []string{"global 0 is mutable and of the type v128, which cannot be set back (byte 11)"}) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }

@@ -21,6 +21,7 @@ type run struct {
 	input     []byte
 	host      Host
 	admitting bool
+	warming   bool // the warm-up runs
 	clock     clock
 	names     map[uint32]string // of the functions of the code
 	instance  *instance         // while a guest runs in it

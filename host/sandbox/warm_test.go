@@ -155,9 +155,9 @@ func TestAWarmupThatFailsIsLeftOut(t *testing.T) {
 	}{
 		"it succeeds": {func(s school) { s.learns(seven); s.Const(0) }, "learn", warm, "", ""},
 		"it returns a number": {func(s school) { s.learns(seven); s.Const(3) }, "learn", cold,
-			`"learn" returned 3`, ""},
+			`the warm-up failed (it returned 3)`, ""},
 		"it traps": {func(s school) { s.learns(seven); s.Unreachable() }, "learn", cold,
-			"trapped in learn: unreachable", "unreachable"},
+			"trapped in the warm-up: unreachable", "unreachable"},
 		"it runs out of fuel": {func(s school) { s.learns(seven); s.Loop().Br(0).End().Unreachable() }, "learn", cold,
 			"out of fuel: one call can use 1000000 units", "out of fuel"},
 		"it has no function":     {nil, "learn", cold, `exports no function "learn"`, ""},
@@ -185,7 +185,7 @@ func TestAGoGuestSurvivesItsWarmup(t *testing.T) {
 	wasm := goModule(t)
 	s := newSandbox(t, sandbox.Config{})
 	for export, message := range map[string]string{
-		"deadlock": "trapped in deadlock", "crash": "trapped in crash", "leave": "exited with code 3",
+		"deadlock": "trapped in the warm-up", "crash": "trapped in the warm-up", "leave": "exited with code 3",
 	} {
 		t.Run(export, func(t *testing.T) {
 			setup := warmed(export, "")

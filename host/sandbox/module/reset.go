@@ -54,7 +54,7 @@ func (w *rewriter) notResettable(o obstacle) {
 func (w *rewriter) explain() {
 	for _, o := range w.obstacles {
 		if o.global {
-			w.out.Why = append(w.out.Why, fmt.Sprintf("global %d is mutable and a %s, which cannot be set back (byte %d)", o.index, o.what, o.at))
+			w.out.Why = append(w.out.Why, fmt.Sprintf("global %d is mutable and of the type %s, which cannot be set back (byte %d)", o.index, o.what, o.at))
 			continue
 		}
 		named := ""

@@ -342,9 +342,9 @@ func TestWhatForbidsAReset(t *testing.T) {
 		globals []string
 		why     []string
 	}{
-		"a mutable vector":      {[]string{vector}, []string{"global 0 is mutable and a v128, which cannot be set back (byte 11)"}},
-		"a mutable reference":   {[]string{ref}, []string{"global 0 is mutable and a funcref, which cannot be set back (byte 11)"}},
-		"the first of a type":   {[]string{ref, ref, vector, vector}, []string{"global 0 is mutable and a funcref, which cannot be set back (byte 11)", "global 2 is mutable and a v128, which cannot be set back (byte 21)"}},
+		"a mutable vector":      {[]string{vector}, []string{"global 0 is mutable and of the type v128, which cannot be set back (byte 11)"}},
+		"a mutable reference":   {[]string{ref}, []string{"global 0 is mutable and of the type funcref, which cannot be set back (byte 11)"}},
+		"the first of a type":   {[]string{ref, ref, vector, vector}, []string{"global 0 is mutable and of the type funcref, which cannot be set back (byte 11)", "global 2 is mutable and of the type v128, which cannot be set back (byte 21)"}},
 		"not a vector constant": {globals: []string{"\x7b\x00\xfd\x0c0123456789abcdef\x0b"}},
 	} {
 		t.Run(caseName, func(t *testing.T) {
