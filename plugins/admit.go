@@ -2,10 +2,8 @@ package plugins
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -31,7 +29,8 @@ type Candidate struct {
 
 // Admit decides on an uploaded module, without keeping the bytes. What is
 // wrong with the module is invalid_module, unknown_import, invalid_manifest,
-// default_id_leak or limit_exceeded. If ctx ends it returns ctx's error.
+// default_id_leak or limit_exceeded: also where its code fails, whatever that
+// would be in a call. If ctx ends it returns ctx's error.
 type Admit func(ctx context.Context, c Candidate) (Admission, error)
 
 // NewAdmit returns the admission of a host: modules of custom sections only
@@ -45,10 +44,10 @@ func NewAdmit(known Known, box *sandbox.Sandbox) Admit {
 			Plan: func(r sandbox.Report) (sandbox.Setup, error) { return a.plan(ctx, r) },
 		})
 		if err != nil {
-			return Admission{}, withLastWords(err, report.Log)
+			return Admission{}, failedAdmission(err, report.Log)
 		}
 		if report.Path != sandbox.PathPrompt {
-			a.found.Report.code(report)
+			a.found.Report.code(report, a.found.Manifest.Warmup)
 		}
 		return a.found, nil
 	}
@@ -87,45 +86,6 @@ func (a *admitter) plan(ctx context.Context, code sandbox.Report) (sandbox.Setup
 func setup(manifest abi.Manifest) sandbox.Setup {
 	return sandbox.Setup{MemoryMiB: memoryMiB(manifest), Warmup: warmupOf(manifest)}
 }
-
-// maxLastWords bounds, in bytes, what a refusal quotes of a guest.
-const maxLastWords = 1 << 10
-
-// withLastWords adds to the refusal of guest code that failed what the guest
-// wrote last: a runtime says on stderr why it gives up, and then traps.
-func withLastWords(err error, log []sandbox.LogLine) error {
-	failure, ok := errors.AsType[*carrel.Error](err)
-	if code := carrel.CodeOf(err); !ok || code != abi.GuestTrap && code != abi.GuestFailed {
-		return err
-	}
-	const stderr = 2 // the level of its lines, and of warnings; traps are above
-	var words []string
-	left := maxLastWords
-	for _, line := range slices.Backward(log) {
-		if line.Level != stderr {
-			continue
-		}
-		text := module.Printable(strings.TrimSpace(line.Text), left)
-		if text == "" {
-			continue
-		}
-		words = append(words, text)
-		if left -= len(text) + len("; "); left <= 0 || len(words) == maxLastLines {
-			break
-		}
-	}
-	if len(words) == 0 {
-		return err
-	}
-	slices.Reverse(words)
-	told := *failure
-	told.Err = err
-	told.Msg = strings.TrimSpace(failure.Msg + "; the last that it wrote: " + strings.Join(words, "; "))
-	return &told
-}
-
-// maxLastLines bounds the lines that a refusal quotes.
-const maxLastLines = 3
 
 // checkExports refuses a manifest that names functions which the module does
 // not have.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/carrelhost/carrel"
@@ -118,25 +119,103 @@ func TestCodeThatTrapsInAdmissionIsQuoted(t *testing.T) {
 		text, quoted string
 		least, most  int // bytes of the message
 	}{
-		"what it wrote last":             {"panic: no config\n", "the last that it wrote: panic: no config", 1, 500},
-		"the last lines, in their order": {"one\ntwo\nthree\nfour\n\n", "the last that it wrote: two; three; four", 1, 500},
-		"without what disturbs":          {"a\x1b[31mb\r\u202ec", "the last that it wrote: a [31mb  c", 1, 500},
-		"no more than 1 KiB of it":       {strings.Repeat("ü", 10_000), strings.Repeat("ü", 500), 1000, 1024 + 300},
-		"nothing, where it wrote none":   {"\n \n", "", 1, 300},
+		"what it wrote":                    {"no config\n", "; it wrote: no config", 1, 500},
+		"a few lines as they are":          {"one\ntwo\n\nthree\nfour\n\n", "; it wrote: one | two | three | four", 1, 500},
+		"the first of many, and the last":  {"one\ntwo\nthree\nfour\nfive\n", "; it wrote: one | two | three | … | five", 1, 500},
+		"a panic before its frames":        {"reads\nparses\nchecks\npanic: no table\n\ngoroutine 1 [running]:\nmain.init.0()\n\tmain.go:9\nruntime.main()\n", "; it wrote: … | checks | panic: no table | goroutine 1 [running]: | main.init.0() | … | runtime.main()", 1, 500},
+		"the last of several panics":       {"panic: one [recovered]\n\tpanic: two\n\ngoroutine 1 [running]:\n", "; it wrote: panic: one [recovered] | panic: two | goroutine 1 [running]:", 1, 500},
+		"what lacked":                      {"runtime: cannot allocate 4194304 bytes\nfatal error: out of memory\n\nruntime stack:\na\nb\nc\n", "; it wrote: runtime: cannot allocate 4194304 bytes | fatal error: out of memory | runtime stack: | a | … | c", 1, 500},
+		"a failed assertion":               {"Assertion failed: n > 0 (x.c: main: 7)\n", "; it wrote: Assertion failed: n > 0 (x.c: main: 7)", 1, 500},
+		"without what disturbs":            {"a\x1b[31mb\r\u202ec", "; it wrote: a [31mb  c", 1, 500},
+		"no more than 400 bytes of a line": {strings.Repeat("ü", 10_000), strings.Repeat("ü", 200) + "…", 400, 700},
+		"no more than five lines":          {strings.Repeat(strings.Repeat("x", 900)+"\n", 50), "; it wrote: xxx", 1600, 2300},
+		"nothing, where it wrote none":     {"\n \n", "", 1, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
 			admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
 			_, err := admit(t.Context(), plugins.Candidate{Module: withManifest(string(talker(tc.text)), smallest)})
-			wantCode(t, err, abi.GuestTrap)
+			wantCode(t, err, abi.InvalidModule)
 			e, ok := errors.AsType[*carrel.Error](err)
 			if !ok || !strings.Contains(e.Msg, tc.quoted) || len(e.Msg) < tc.least || len(e.Msg) > tc.most || !utf8.ValidString(e.Msg) {
 				t.Errorf("got %v", err)
 			}
-			if quotes := strings.Contains(e.Msg, "that it wrote"); quotes != (tc.quoted != "") {
+			if quotes := strings.Contains(e.Msg, "it wrote"); quotes != (tc.quoted != "") {
 				t.Errorf("got %q", e.Msg)
 			}
 		})
 	}
+}
+
+// TestCodeThatFailsInAdmissionIsTheModulesFault has each way in which what runs
+// at admission can end without success.
+func TestCodeThatFailsInAdmissionIsTheModulesFault(t *testing.T) {
+	type body = func(f *wasmtest.Func, exit uint32)
+	trap := func(f *wasmtest.Func, _ uint32) { f.Unreachable() }
+	spin := func(f *wasmtest.Func, _ uint32) { f.Loop().Br(0).End().Unreachable() }
+	deep := func(f *wasmtest.Func, _ uint32) { f.Call(f.Index).Unreachable() }
+	exit := func(f *wasmtest.Func, exit uint32) { f.Const(3).Call(exit).Unreachable() }
+	steps := map[string]func(b body) []byte{
+		"the start function": func(b body) []byte {
+			return withManifest(string(failing(b, func(m *wasmtest.Module, f *wasmtest.Func) { m.Start(f) })), smallest)
+		},
+		"_initialize": func(b body) []byte {
+			return withManifest(string(failing(b, func(m *wasmtest.Module, f *wasmtest.Func) {
+				m.Export(abi.InitializeExport, wasmtest.FuncKind, f.Index)
+			})), smallest)
+		},
+		abi.DescribeExport: func(b body) []byte {
+			return failing(b, func(m *wasmtest.Module, f *wasmtest.Func) { m.Method(abi.DescribeExport).Call(f.Index).Const(0) })
+		},
+	}
+	for end, tc := range map[string]struct {
+		does  body
+		fuel  int64
+		time  time.Duration
+		code  abi.Code
+		limit string
+		says  string
+	}{
+		"it traps":                    {trap, 0, 0, abi.InvalidModule, "", "trapped"},
+		"it exits":                    {exit, 0, 0, abi.InvalidModule, "", "exited with code 3"},
+		"its calls nest too deep":     {deep, 0, 0, abi.LimitExceeded, "sandbox.stack", "nest fewer calls"},
+		"it uses all of its fuel":     {spin, 1_000_000, 0, abi.LimitExceeded, "sandbox.fuel", "1000000 units"},
+		"it does not end in its time": {spin, 0, 50 * time.Millisecond, abi.LimitExceeded, "sandbox.admitTimeout", "did not end within 50ms"},
+	} {
+		for step, build := range steps {
+			t.Run(step+": "+end, func(t *testing.T) {
+				box := newBoxOf(t, sandbox.Config{Fuel: tc.fuel, AdmitTimeout: tc.time})
+				_, err := plugins.NewAdmit(plugins.Known{}, box)(t.Context(), plugins.Candidate{Module: build(tc.does)})
+				wantCode(t, err, tc.code)
+				e, ok := errors.AsType[*carrel.Error](err)
+				if !ok || e.Limit != tc.limit || !strings.Contains(e.Msg, tc.limit) || !strings.Contains(e.Msg, tc.says) || e.GuestCode != "" {
+					t.Errorf("got %+v", err)
+				}
+				if text := err.Error(); strings.Count(text, tc.says) != 1 {
+					t.Errorf("the log would say %q", text)
+				}
+			})
+		}
+	}
+	t.Run("carrel_describe returns a failure", func(t *testing.T) {
+		m := wasmtest.New()
+		m.Method(abi.DescribeExport).Const(7)
+		_, err := plugins.NewAdmit(plugins.Known{}, newBox(t))(t.Context(), plugins.Candidate{Module: m.Bytes()})
+		wantCode(t, err, abi.InvalidModule)
+		if !strings.Contains(err.Error(), "returned 7") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// failing is a module with a function () -> () that body writes and mark puts
+// into its place.
+func failing(body func(f *wasmtest.Func, exit uint32), mark func(m *wasmtest.Module, f *wasmtest.Func)) []byte {
+	m := wasmtest.New()
+	exit := m.WASI("proc_exit")
+	f := m.Func(nil, nil)
+	body(f, exit)
+	mark(m, f)
+	return m.Bytes()
 }
 
 func mustJSON(t *testing.T, v any) string {

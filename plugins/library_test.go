@@ -98,7 +98,12 @@ func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 // newBox returns a sandbox that the test closes.
 func newBox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
-	box, err := sandbox.New(context.WithoutCancel(t.Context()), sandbox.Config{})
+	return newBoxOf(t, sandbox.Config{})
+}
+
+func newBoxOf(t *testing.T, cfg sandbox.Config) *sandbox.Sandbox {
+	t.Helper()
+	box, err := sandbox.New(context.WithoutCancel(t.Context()), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

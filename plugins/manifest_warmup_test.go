@@ -88,14 +88,45 @@ func TestAdmissionReportsTheWarmup(t *testing.T) {
 		m.Method("list").Const(3)
 		return m.Bytes()
 	}
+	// talks writes a line in _initialize and, before it fails, some in list.
+	talks := func() []byte {
+		m := wasmtest.New()
+		write := m.WASI("fd_write")
+		m.Memory(1)
+		m.Data(16, []byte("\x40\x00\x00\x00\x06\x00\x00\x00\x46\x00\x00\x00\x19\x00\x00\x00"))
+		m.Data(64, []byte("ready\npanic: empty table\nframe\n"))
+		says := func(f *wasmtest.Func, at int32) { f.Const(2).Const(at).Const(1).Const(32).Call(write).Drop() }
+		begin := m.Func(nil, nil)
+		says(begin, 16)
+		m.Export(abi.InitializeExport, wasmtest.FuncKind, begin.Index)
+		list := m.Method("list")
+		says(list, 24)
+		list.Unreachable()
+		m.Method("order").Const(0)
+		return m.Bytes()
+	}
+	// places is a module that cannot be set back.
+	places := func() []byte {
+		m := wasmtest.New()
+		m.Table(1)
+		m.Method("list").Const(0).Raw(0xd0, 0x70, 0x26, 0).Const(0)
+		m.Method("order").Const(0)
+		return m.Bytes()
+	}
 	admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
-	for name, tc := range map[string]struct{ members, want, note string }{
-		"it has the input of a call": {`{"method":"com.acme.Shop.order","params": {"n": 7}}`, plugins.WarmupKept, ""},
-		"it fails":                   {`{"method":"com.acme.Shop.list"}`, plugins.WarmupDiscarded, `"list" returned 3`},
-		"it traps":                   {`{"method":"com.acme.Shop.order","params":{"n":8}}`, plugins.WarmupDiscarded, "trapped in order: unreachable"},
+	for name, tc := range map[string]struct {
+		build               func() []byte
+		members, want, note string
+	}{
+		"it has the input of a call": {wasm, `{"method":"com.acme.Shop.order","params": {"n": 7}}`, plugins.WarmupKept, ""},
+		"it fails":                   {wasm, `{"method":"com.acme.Shop.list"}`, plugins.WarmupDiscarded, `the warm-up com.acme.Shop.list is left out, and calls begin without it: the warm-up failed (it returned 3)`},
+		"it traps":                   {wasm, `{"method":"com.acme.Shop.order","params":{"n":8}}`, plugins.WarmupDiscarded, "the warm-up com.acme.Shop.order is left out, and calls begin without it: the guest trapped in the warm-up: unreachable"},
+		"what it wrote itself":       {talks, `{"method":"com.acme.Shop.list"}`, plugins.WarmupDiscarded, "trapped in the warm-up: unreachable; it wrote: panic: empty table | frame"},
+		"it has no place": {places, `{"method":"com.acme.Shop.list"}`, plugins.WarmupDiscarded,
+			"it: there is no place for a warm-up's state: each call begins with what the module's data says, since an instance of this module cannot be set back to a state that it had (function 0 (list) writes to a table"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := admit(t.Context(), plugins.Candidate{Module: module.AppendCustom(wasm(), abi.ManifestSection, []byte(withWarmup(tc.members)))})
+			a, err := admit(t.Context(), plugins.Candidate{Module: module.AppendCustom(tc.build(), abi.ManifestSection, []byte(withWarmup(tc.members)))})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,8 +2,10 @@ package plugins
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 )
 
@@ -58,15 +60,16 @@ type Measured struct {
 	Restore          string `json:"restore,omitempty"`      // how memory is set back after a call; "": it never is
 }
 
-// code adds what the sandbox found out about the code.
-func (r *Report) code(found sandbox.Report) {
+// code adds what the sandbox found out about the code, whose warm-up calls the
+// method, if it has one.
+func (r *Report) code(found sandbox.Report, warmup *abi.Warmup) {
 	r.Path, r.Why, r.Imports, r.Exports = found.Path, found.Why, found.Imports, found.Exports
 	r.CodeBytes, r.DataBytes, r.Fuel = found.CodeBytes, found.DataBytes, found.Fuel
 	if found.Image.Pages > 0 {
 		r.Image = &Image{Pages: found.Image.Pages, Filled: found.Image.Filled, Bytes: found.Image.Bytes}
 	}
-	if w := found.Warmup; w != nil {
-		r.warmup(*w, found.Log)
+	if w := found.Warmup; w != nil && warmup != nil {
+		r.warmup(*w, warmup.Method)
 	}
 	r.Measured = &Measured{
 		CompileMicros: found.CompileFor.Microseconds(), InitialiseMicros: found.InitialiseFor.Microseconds(),
@@ -75,11 +78,12 @@ func (r *Report) code(found sandbox.Report) {
 }
 
 // warmup adds what came of the warm-up.
-func (r *Report) warmup(w sandbox.Warming, log []sandbox.LogLine) {
+func (r *Report) warmup(w sandbox.Warming, method string) {
 	if w.Kept {
 		r.Warmup = WarmupKept
 		return
 	}
 	r.Warmup = WarmupDiscarded
-	r.Notes = append(r.Notes, "the warm-up is left out, and calls begin without it: "+cmp.Or(messageOf(withLastWords(w.Err, log)), carrel.CodeOf(w.Err).String()))
+	why := cmp.Or(messageOf(failedAdmission(w.Err, w.Log)), carrel.CodeOf(w.Err).String())
+	r.Notes = append(r.Notes, fmt.Sprintf("the warm-up %s is left out, and calls begin without it: %s", method, why))
 }

@@ -67,7 +67,7 @@ func TestReports(t *testing.T) {
 			},
 			manifest: handler + `,"capabilities":{"call":["billing/*"]}`,
 			want: `{"class":"tools","path":"plain","why":["function 1 writes to a table (table.set, byte 103)",
-				"_initialize runs before calls do, and may do so too: an image of the memory would not show it"],
+				"_initialize runs code before the first call, which may do that, too, and no image of the memory could show it: so it runs again in each call"],
 				"moduleBytes":312,"manifestBytes":167,"customBytes":201,"codeBytes":205,
 				"models":[],"imports":["carrel/v1.call"],"exports":["run"]}`,
 		},

@@ -203,13 +203,13 @@ func atAdmission(where string, mark func(m *wasmtest.Module, f *wasmtest.Func)) 
 	}
 	return []Module{
 		does("spins", abi.LimitExceeded, admitTimeout, only(func(f *wasmtest.Func) { f.Loop().Br(0).End() })),
-		does("recurses", abi.GuestTrap, "sandbox.stack", only(func(f *wasmtest.Func) { f.Call(f.Index) })),
+		does("recurses", abi.LimitExceeded, "sandbox.stack", only(func(f *wasmtest.Func) { f.Call(f.Index) })),
 		does("recurses exponentially", abi.LimitExceeded, admitTimeout, func(m *wasmtest.Module) func(*wasmtest.Func) {
 			twice := exponential(m, nil)
 			return func(f *wasmtest.Func) { f.Const(deep).Call(twice) }
 		}),
-		does("traps", abi.GuestTrap, "", only(func(f *wasmtest.Func) { f.Unreachable() })),
-		does("divides by zero", abi.GuestTrap, "", only(func(f *wasmtest.Func) { f.Const(1).Const(0).Raw(0x6d).Drop() })),
+		does("traps", abi.InvalidModule, "", only(func(f *wasmtest.Func) { f.Unreachable() })),
+		does("divides by zero", abi.InvalidModule, "", only(func(f *wasmtest.Func) { f.Const(1).Const(0).Raw(0x6d).Drop() })),
 		does("grows its memory beyond what it may have", abi.OK, "", func(m *wasmtest.Module) func(*wasmtest.Func) {
 			m.Memory(1)
 			return func(f *wasmtest.Func) {
@@ -222,7 +222,7 @@ func atAdmission(where string, mark func(m *wasmtest.Module, f *wasmtest.Func)) 
 			// What it does must depend on its bytes only.
 			return func(f *wasmtest.Func) { f.Call(left).Const64(0).Raw(0x59).If().Unreachable().End() } // i64.ge_s
 		}),
-		does("exits", abi.GuestTrap, "", func(m *wasmtest.Module) func(*wasmtest.Func) {
+		does("exits", abi.InvalidModule, "", func(m *wasmtest.Module) func(*wasmtest.Func) {
 			exit := m.WASI("proc_exit")
 			return func(f *wasmtest.Func) { f.Const(0).Call(exit) }
 		}),
@@ -286,9 +286,9 @@ func describers() []Module {
 	}
 	return []Module{
 		describes("spins", abi.LimitExceeded, admitTimeout, only(func(f *wasmtest.Func) { f.Loop().Br(0).End().Unreachable() })),
-		describes("traps", abi.GuestTrap, "", only(func(f *wasmtest.Func) { f.Unreachable() })),
-		describes("fails", abi.GuestFailed, "", only(func(f *wasmtest.Func) { f.Const(7) })),
-		describes("recurses", abi.GuestTrap, "sandbox.stack", only(func(f *wasmtest.Func) { f.Call(f.Index).Const(1).Add() })),
+		describes("traps", abi.InvalidModule, "", only(func(f *wasmtest.Func) { f.Unreachable() })),
+		describes("fails", abi.InvalidModule, "", only(func(f *wasmtest.Func) { f.Const(7) })),
+		describes("recurses", abi.LimitExceeded, "sandbox.stack", only(func(f *wasmtest.Func) { f.Call(f.Index).Const(1).Add() })),
 		describes("writes nothing", abi.InvalidModule, "", only(func(f *wasmtest.Func) { f.Const(0) })),
 		describes("writes what is no JSON", abi.InvalidManifest, "", writes("\xff\xfe\x00", 1)),
 		describes("writes deep JSON", abi.InvalidManifest, "", writes(`{"services":`+strings.Repeat("[", 100_000), 1)),
