@@ -26,6 +26,9 @@ type Admission struct {
 	Plugin  string           `json:"plugin,omitempty"`  // once the manifest is known
 	N       int              `json:"n,omitempty"`       // the version's number, once it is stored
 	Problem *Problem         `json:"problem,omitempty"` // why it was refused
+
+	// Quarantined says why the module does not run; nil if nothing keeps it.
+	Quarantined *Quarantine `json:"quarantined,omitempty"`
 }
 
 // AdmissionStage is a stage that is over.

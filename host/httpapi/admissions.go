@@ -96,7 +96,9 @@ func (a *API) getAdmission(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.answer(c, admissionOf(p))
+	out := admissionOf(p)
+	out.Quarantined = a.quarantined(d)
+	return a.answer(c, out)
 }
 
 func admissionOf(p plugins.Progress) client.Admission {

@@ -31,8 +31,9 @@ func quarantined(w *witness, key string) {
 	w.send("GET "+all, all+"?after=x", admin, http.StatusBadRequest)
 	w.send("GET "+all, all, request{key: key}, http.StatusUnauthorized)
 	v := w.send("GET "+pVer, p1+"/duo/versions/1", request{key: key}, http.StatusOK)
-	if v["quarantined"] == nil {
-		w.t.Errorf("the version is %v", v)
+	a := w.send("GET /api/v1/versions/{digest}", "/api/v1/versions/"+carrel.DigestOf(wasm).String(), request{key: key}, http.StatusOK)
+	if v["quarantined"] == nil || a["quarantined"] == nil {
+		w.t.Errorf("the version is %v, its admission %v", v, a)
 	}
 	w.send("POST "+p1, p1, request{key: key, kind: "application/wasm", body: string(wasm)}, http.StatusForbidden)
 	w.send("PUT "+pOne+"/active", p1+"/duo/active", asJSON(key, `{"version":"1"}`), http.StatusForbidden)

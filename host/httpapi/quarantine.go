@@ -71,8 +71,15 @@ func (a *API) liftQuarantine(c echo.Context) error {
 // quarantined.
 func (a *API) shown(v store.Version, active carrel.Digest) client.Version {
 	out := versionOf(v, active)
-	if r, ok := a.cfg.Quarantine.Of(v.Digest); ok {
-		out.Quarantined = &client.Quarantine{Since: r.Since, Crashes: r.Crashes}
-	}
+	out.Quarantined = a.quarantined(v.Digest)
 	return out
+}
+
+// quarantined says why a module does not run; nil if nothing keeps it.
+func (a *API) quarantined(d carrel.Digest) *client.Quarantine {
+	r, ok := a.cfg.Quarantine.Of(d)
+	if !ok {
+		return nil
+	}
+	return &client.Quarantine{Since: r.Since, Crashes: r.Crashes}
 }
