@@ -188,6 +188,8 @@ func TestAPluginThatRanAtTwoCrashesIsQuarantinedUntilThatIsLifted(t *testing.T) 
 	f.end(f.fault, wasm, f.spins)
 	if all := f.list(); len(all) != 1 || all[0].Digest != digest || !all[0].Since.IsZero() || len(all[0].Crashes) != 1 || !slices.Equal(all[0].Tenants, []string{"mallory"}) {
 		t.Errorf("after one crash: %+v", all)
+	} else if want := []client.CrashedVersion{{Tenant: "mallory", Plugin: "loops", N: 1}}; !slices.Equal(all[0].Versions, want) {
+		t.Errorf("what ran is called %+v", all[0].Versions)
 	}
 	f.call("mallory", "loops", abi.OK)
 	f.call("acme", "worker", abi.OK)

@@ -3,6 +3,7 @@
 package host_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -78,6 +79,58 @@ func TestTheNewestReportsOfCrashesAreKeptAndTheyAreBounded(t *testing.T) {
 	for _, path := range kept {
 		if info, err := os.Stat(path); err != nil || info.Size() > 4<<20 {
 			t.Errorf("%s: %+v, %v", path, info, err)
+		}
+	}
+}
+
+func TestTheLogNamesThePluginsThatRanAtACrash(t *testing.T) {
+	cfg := testenv.Config()
+	cfg.Data = t.TempDir()
+	var said bytes.Buffer
+	start := func(do func(info host.Info)) {
+		t.Helper()
+		h, err := host.New(t.Context(), cfg, client.HostVersion{}, slog.New(slog.NewTextHandler(&said, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(ctx) }()
+		do(h.Info())
+		stop()
+		if err := errors.Join(<-ended, h.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	wasm := testenv.Pack(t, lounge)
+	start(func(info host.Info) {
+		key, err := os.ReadFile(filepath.Join(cfg.Data, "owner.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl := &client.Client{Base: info.Address, Key: strings.TrimSpace(string(key))}
+		if _, err := cl.Upload(t.Context(), wasm, client.UploadOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	for crash, want := range []string{
+		"level=WARN msg=\"a plugin ran when the host crashed; at another crash soon it is quarantined\" versions=\"[default lounge@1]\" digest=",
+		"level=ERROR msg=\"a plugin ran at crashes of the host and is quarantined; `carrel quarantine lift` ends that\" versions=\"[default lounge@1]\" digest=",
+	} {
+		digest := carrel.DigestOf(wasm)
+		marks, _, err := marker.Open(filepath.Join(cfg.Data, "running"), 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		marks.Take((*[32]byte)(&digest), "default")
+		if err := marks.Close(); err != nil {
+			t.Fatal(err)
+		}
+		overwrite(t, filepath.Join(cfg.Data, "crash.txt"), []byte("panic: no\n\ngoroutine 7 [running]:\n"))
+		said.Reset()
+		start(func(host.Info) {})
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("after crash %d the log says\n%s\nwant in it: %s", crash+1, said.String(), want)
 		}
 	}
 }
