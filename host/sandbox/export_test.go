@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -223,3 +224,20 @@ func Passed(p *Plugin) int64 { return p.program.passed }
 
 // SameProgram is whether two plugins share one.
 func SameProgram(a, b *Plugin) bool { return a.program == b.program }
+
+// Restore compiles a module, and returns what reads its program's snapshot,
+// once.
+func Restore(t testing.TB, s *Sandbox, wasm []byte, setup Setup) (restored func() error) {
+	t.Helper()
+	c, w := compiled(t, s, wasm)
+	p := &program{key: keyOf(wasm, setup), code: c, rewritten: w, path: PathReset}
+	k := &recipe{key: p.key, code: c, rewritten: w, path: p.path, warmup: setup.Warmup, share: setup.Share}
+	ctx := t.Context()
+	return func() error {
+		there, err := s.restoreSnapshot(ctx, k, p)
+		if !there {
+			err = errors.Join(err, errors.New("there is no snapshot"))
+		}
+		return errors.Join(err, s.closeProgram(ctx, p))
+	}
+}
