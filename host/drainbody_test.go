@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -24,7 +25,7 @@ func TestABodyThatNeverComesDoesNotHoldUpTheEndOfAHost(t *testing.T) {
 	env := testenv.New(t, cfg)
 	acme, globex := env.Tenant("acme"), env.Tenant("globex")
 	acme.Install(bot("bot", "one"))
-	half := func(method, path, kind, key, more string) (read func() (*http.Response, error)) {
+	half := func(method, path, kind, key, more string) (read func() (status int, body string, err error)) {
 		conn := connect(t, env)
 		request := method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\nContent-Type: " + kind + "\r\n"
 		if key != "" {
@@ -37,14 +38,21 @@ func TestABodyThatNeverComesDoesNotHoldUpTheEndOfAHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := bufio.NewReader(conn)
-		return func() (*http.Response, error) { return http.ReadResponse(r, nil) }
+		return func() (int, string, error) {
+			ans, err := http.ReadResponse(r, nil)
+			if err != nil {
+				return 0, "", err
+			}
+			body, err := io.ReadAll(ans.Body)
+			return ans.StatusCode, string(body), errors.Join(err, ans.Body.Close())
+		}
 	}
 	const begun = "Expect: 100-continue\r\n" // the host says when it reads
 	first := half("POST", "/api/v1/plugins", "application/wasm", acme.Key(), begun)
-	if ans, err := first(); err != nil || ans.StatusCode != http.StatusContinue {
-		t.Fatalf("the body is answered with %+v, %v", ans, err)
+	if status, _, err := first(); err != nil || status != http.StatusContinue {
+		t.Fatalf("the body is answered with %d, %v", status, err)
 	}
-	cases := map[string]func() (*http.Response, error){
+	cases := map[string]func() (int, string, error){
 		"an upload":                     first,
 		"an upload that waits for room": half("POST", "/api/v1/plugins", "application/wasm", globex.Key(), "Prefer: respond-async\r\n"),
 		"a call that waits for room":    half("POST", "/api/v1/plugins/bot/services/com.acme.MyChat/chat", "application/json", globex.Key(), ""),
@@ -53,8 +61,8 @@ func TestABodyThatNeverComesDoesNotHoldUpTheEndOfAHost(t *testing.T) {
 	}
 	unread := half("GET", "/livez", "text/plain", "", "Transfer-Encoding: chunked\r\n")
 	// Connections are accepted in their order: this one shows that those are.
-	if ans, err := half("GET", "/version", "text/plain", "", "Expect: 100-continue\r\n")(); err != nil || ans.StatusCode != http.StatusOK {
-		t.Fatalf("the version is answered with %+v, %v", ans, err)
+	if status, _, err := half("GET", "/version", "text/plain", "", begun)(); err != nil || status != http.StatusOK {
+		t.Fatalf("the version is answered with %d, %v", status, err)
 	}
 	start := time.Now()
 	env.Stop()
@@ -62,17 +70,11 @@ func TestABodyThatNeverComesDoesNotHoldUpTheEndOfAHost(t *testing.T) {
 		t.Errorf("the host ended after %v", took)
 	}
 	for name, read := range cases {
-		ans, err := read()
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		body, err := io.ReadAll(ans.Body)
-		if ans.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), abi.Draining.String()) {
-			t.Errorf("%s is answered with %d %s, %v", name, ans.StatusCode, body, err)
+		if status, body, err := read(); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, abi.Draining.String()) {
+			t.Errorf("%s is answered with %d %s, %v", name, status, body, err)
 		}
 	}
-	if ans, err := unread(); err != nil || ans.StatusCode != http.StatusOK {
-		t.Errorf("a body that nobody reads: %+v, %v", ans, err)
+	if status, _, err := unread(); err != nil || status != http.StatusOK {
+		t.Errorf("a body that nobody reads is answered with %d, %v", status, err)
 	}
 }
