@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -18,8 +19,9 @@ type flight struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed at its end
 
-	found Admission // to be read after done, as is err
-	err   error
+	found  Admission // to be read after done, as is err
+	err    error
+	logged sync.Once // what found has for the plugin's log
 }
 
 // Submission is an upload that is under way. Whoever got it calls Wait once.
@@ -111,6 +113,9 @@ func (s *Submission) Wait(ctx context.Context) (out Uploaded, err error) {
 		out, err = s.catalog.finish(ctx, s.upload, s.flight.found)
 		return err
 	})
+	if err == nil && !s.upload.DryRun {
+		s.flight.logged.Do(func() { s.catalog.logAdmission(s.upload, out.Version.Plugin, s.flight.found.Log) })
+	}
 	s.left = err != nil && ctx.Err() != nil
 	return out, because(ctx, err)
 }

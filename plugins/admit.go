@@ -16,6 +16,7 @@ import (
 type Admission struct {
 	Manifest abi.Manifest
 	Report   Report
+	Log      []sandbox.LogLine // what its code wrote meanwhile; nobody may change it
 }
 
 // Candidate is a module that somebody uploaded.
@@ -48,6 +49,7 @@ func NewAdmit(known Known, box *sandbox.Sandbox) Admit {
 		}
 		if report.Path != sandbox.PathPrompt {
 			a.found.Report.code(report, a.found.Manifest.Warmup)
+			a.found.Log = report.Log
 		}
 		return a.found, nil
 	}
