@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 )
 
 // idler is an instance of a plugin that waits for the next call, in the state
@@ -37,7 +39,8 @@ type idleMemory struct {
 const closeAfter = 6
 
 // take returns an instance for one call: in the program's state, with one
-// user. The caller gives it back with putBack.
+// user. The caller gives it back with putBack. Where the system has no room for
+// another one, those that wait make some.
 func (p *Plugin) take(ctx context.Context) (*instance, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
@@ -48,7 +51,12 @@ func (p *Plugin) take(ctx context.Context) (*instance, error) {
 		return in, nil
 	}
 	p.mu.Unlock()
-	return p.program.instance(ctx)
+	in, err := p.program.instance(ctx)
+	//nolint:contextcheck // what closeHalf closes is another call's
+	if errors.Is(err, image.ErrNoRoom) && p.sandbox.closeHalf() {
+		in, err = p.program.instance(ctx)
+	}
+	return in, err
 }
 
 // putBack ends the use of an instance whose guest has stopped. After a call
@@ -201,20 +209,33 @@ func (s *Sandbox) makeRoom() {
 			if s.idle.bytes.Load() <= enough {
 				return
 			}
-			w.plugin.yield(w.idler)
+			w.plugin.yield(w.idler, false)
 		}
 	}
 }
 
-// yield takes memory from an instance, unless it was used meanwhile.
-func (p *Plugin) yield(w idler) {
+// closeHalf closes half of the instances that wait, those that wait for longest,
+// and reports whether there were any. The system has no room for another one,
+// and what they hold of its address space and mappings is theirs until they are
+// closed.
+func (s *Sandbox) closeHalf() bool {
+	all := s.everyIdler()
+	for _, w := range all[:(len(all)+1)/2] {
+		w.plugin.yield(w.idler, true)
+	}
+	return len(all) > 0
+}
+
+// yield takes memory from an instance, or closes it, unless it was used
+// meanwhile.
+func (p *Plugin) yield(w idler, closes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := slices.IndexFunc(p.idle, func(i idler) bool { return i.instance == w.instance && i.since.Equal(w.since) })
 	if n < 0 {
 		return
 	}
-	if i := &p.idle[n]; i.trimmed || !i.trim() {
+	if i := &p.idle[n]; closes || i.trimmed || !i.trim() {
 		i.end()
 		p.idle = slices.Delete(p.idle, n, n+1)
 	}

@@ -5,7 +5,9 @@ package sandbox_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 )
 
 // withFiles runs f in a process that may open so many files more.
@@ -75,4 +78,69 @@ func TestAnOpeningWithoutFilesIsToComeAgain(t *testing.T) {
 	if !slices.Equal(entries(t, cfg.CacheDir), code) || !slices.Equal(entries(t, cfg.SnapshotDir), states) || strings.Contains(log.String(), "anew") {
 		t.Errorf("the cache had %q and %q; the log says %s", code, states, log)
 	}
+}
+
+// roomVar tells a process of tests that it may use up its address space.
+const roomVar = "CARREL_TEST_ROOM"
+
+// TestACallWithoutRoomClosesWhatWaits calls a plugin where the system has no
+// address space for another instance, but others wait. It runs in a process
+// of its own, which might end for want of room.
+func TestACallWithoutRoomClosesWhatWaits(t *testing.T) {
+	if os.Getenv(roomVar) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), roomVar+"=1")
+		said, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(said), "--- PASS: "+t.Name()) && !strings.Contains(string(said), "--- SKIP") {
+			t.Errorf("alone it ended with %v\n%s", err, said)
+		}
+		return
+	}
+	const instances = 8
+	s := newSandbox(t, sandbox.Config{Slots: instances})
+	if by, _ := s.Memory(); by == image.Copy.String() {
+		t.Skip("guests' memory is the process's own")
+	}
+	waits, called := open(t, s, pupil(nil)), open(t, s, pupil(nil))
+	sandbox.Stock(t, waits, instances, "run", nil)
+	// Less than an instance needs, and enough for the process.
+	withAddresses(t, abi.DefaultMemoryMiB<<20/2, func() {
+		if _, err := called.Call(t.Context(), sandbox.Call{Export: "run", Host: &host{}}); err != nil {
+			t.Error(err)
+		}
+	})
+	if n, _ := sandbox.Idle(waits); n != instances/2 {
+		t.Errorf("%d of %d instances wait", n, instances)
+	}
+	if n, _ := sandbox.Idle(called); n != 1 {
+		t.Errorf("of what was called %d wait", n)
+	}
+}
+
+// withAddresses runs f in a process that has so many bytes of address space
+// more.
+func withAddresses(t *testing.T, more uint64, f func()) {
+	t.Helper()
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, _, _ := strings.Cut(string(statm), " ")
+	pages, err := strconv.ParseUint(size, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: pages*uint64(os.Getpagesize()) + more, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_AS, &was); err != nil {
+			t.Error(err)
+		}
+	}()
+	f()
 }
