@@ -95,6 +95,9 @@ type Plugin struct {
 type VersionID struct {
 	Digest string `json:"digest"`
 	N      int    `json:"n"`
+
+	// Quarantined says why the version does not run; nil if nothing keeps it.
+	Quarantined *Quarantine `json:"quarantined,omitempty"`
 }
 
 // Service is a service of a plugin's active version.

@@ -41,9 +41,9 @@ func newPluginsCommand(e env) *cobra.Command {
 			return o.result(all, func(w io.Writer) {
 				var rows [][]string
 				for _, p := range all {
-					rows = append(rows, []string{p.Name, activeOf(p), strconv.Itoa(p.Versions), p.CreatedAt.Local().Format(time.DateTime)})
+					rows = append(rows, []string{p.Name, activeOf(p), strconv.Itoa(p.Versions), p.CreatedAt.Local().Format(time.DateTime), stateOf(p)})
 				}
-				table(w, []string{"PLUGIN", "ACTIVE", "VERSIONS", "CREATED"}, rows)
+				table(w, []string{"PLUGIN", "ACTIVE", "VERSIONS", "CREATED", "STATE"}, rows)
 			})
 		},
 	}
@@ -59,8 +59,20 @@ func activeOf(p client.Plugin) string {
 	return strconv.Itoa(p.Active.N)
 }
 
+// stateOf says what keeps a plugin's active version from running, if anything
+// does.
+func stateOf(p client.Plugin) string {
+	if p.Active == nil || p.Active.Quarantined == nil {
+		return ""
+	}
+	return "quarantined"
+}
+
 func printPlugin(w io.Writer, p client.Plugin) {
 	fmt.Fprintf(w, "%s: active version %s of %d\n", p.Name, activeOf(p), p.Versions)
+	if stateOf(p) != "" {
+		fmt.Fprintf(w, "  quarantined %s: it does not run\n", quarantinedSince(*p.Active.Quarantined))
+	}
 	for _, s := range p.Services {
 		fmt.Fprintf(w, "  %s (%s scope)\n", s.Name, s.Scope)
 		for _, m := range s.Methods {

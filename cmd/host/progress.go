@@ -84,11 +84,11 @@ func (p *progress) clear() {
 func printAdmission(w io.Writer, a client.Admission, more string) {
 	switch a.State {
 	case client.AdmissionActive:
-		fmt.Fprintf(w, "%s: version %d is active (digest %.12s)%s\n", a.Plugin, a.N, a.Digest, more)
+		fmt.Fprintf(w, "%s: version %d is active (digest %s)%s\n", a.Plugin, a.N, a.Digest, more)
 	case client.AdmissionStored:
-		fmt.Fprintf(w, "%s: version %d is stored, not active (digest %.12s)%s\n", a.Plugin, a.N, a.Digest, more)
+		fmt.Fprintf(w, "%s: version %d is stored, not active (digest %s)%s\n", a.Plugin, a.N, a.Digest, more)
 	case client.AdmissionChecked:
-		fmt.Fprintf(w, "%s: the host would take it (digest %.12s)%s\n", a.Plugin, a.Digest, more)
+		fmt.Fprintf(w, "%s: the host would take it (digest %s)%s\n", a.Plugin, a.Digest, more)
 	default:
 		fmt.Fprintf(w, "%s (digest %s)%s\n", visible(a.State), a.Digest, more)
 	}

@@ -89,6 +89,9 @@ func pushStatus(ctx context.Context, n connection, o output, digest string) erro
 	if err := o.result(a, func(w io.Writer) {
 		if a.Problem == nil {
 			printAdmission(w, a, "")
+			if a.Quarantined != nil {
+				fmt.Fprintf(w, "it is quarantined %s, and does not run\n", quarantinedSince(*a.Quarantined))
+			}
 		}
 	}); err != nil || a.Problem == nil {
 		return err
@@ -151,5 +154,5 @@ func printUploaded(w io.Writer, up client.Uploaded, r client.Report) {
 	case up.Version.Active:
 		a.State = client.AdmissionActive
 	}
-	printAdmission(w, a, more+", runs as "+r.Path)
+	printAdmission(w, a, more+", path "+r.Path)
 }

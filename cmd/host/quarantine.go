@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,8 +16,8 @@ func newQuarantineCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "quarantine",
 		Short: "List plugins that ran when the host crashed, with the administrator's key",
-		Long: "List the plugins, of all tenants, that ran when the host crashed, by the digest\n" +
-			"of their module. One that ran at a second crash within a week of another is\n" +
+		Long: "List the plugins, of all tenants, that ran when the host crashed: what a tenant\n" +
+			"calls the version (- if it is deleted), and the digest of its module. One that ran at a second crash within a week of another is\n" +
 			"quarantined: no version of these bytes is called until it is lifted.",
 		Args: onlyCommands,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -43,7 +42,7 @@ func newQuarantineCommand(e env) *cobra.Command {
 
 func printCrashed(w io.Writer, all []client.CrashedModule) {
 	if len(all) == 0 {
-		fmt.Fprintln(w, "no plugin ran when the host crashed")
+		fmt.Fprintln(w, "the list is empty")
 		return
 	}
 	var rows [][]string
@@ -52,11 +51,36 @@ func printCrashed(w io.Writer, all []client.CrashedModule) {
 		if !m.Since.IsZero() {
 			state = "quarantined"
 		}
-		rows = append(rows, []string{
-			m.Digest, state, strconv.Itoa(len(m.Crashes)), m.Crashes[len(m.Crashes)-1].Local().Format(time.DateTime), strings.Join(m.Tenants, " "),
-		})
+		about := []string{state, strconv.Itoa(len(m.Crashes)), m.Crashes[len(m.Crashes)-1].Local().Format(time.DateTime), m.Digest}
+		for _, who := range whoRan(m) {
+			rows = append(rows, append(who, about...))
+		}
 	}
-	table(w, []string{"DIGEST", "", "CRASHES", "LAST", "TENANTS"}, rows)
+	table(w, []string{"TENANT", "VERSION", "STATE", "CRASHES", "LAST", "DIGEST"}, rows)
+}
+
+// whoRan returns each tenant that ran a module, and what it calls the version;
+// a dash for what is not known.
+func whoRan(m client.CrashedModule) [][]string {
+	var out [][]string
+	for _, t := range m.Tenants {
+		version := "-"
+		for _, v := range m.Versions {
+			if v.Tenant == t {
+				version = v.Plugin + "@" + strconv.Itoa(v.N)
+			}
+		}
+		out = append(out, []string{t, version})
+	}
+	if len(out) == 0 {
+		return [][]string{{"-", "-"}}
+	}
+	return out
+}
+
+// quarantinedSince says since when a version does not run, and why.
+func quarantinedSince(q client.Quarantine) string {
+	return fmt.Sprintf("since %s, for %s of the host at which it ran", q.Since.Local().Format(time.DateTime), counted(len(q.Crashes), "crash", "crashes"))
 }
 
 func newQuarantineLiftCommand(e env) *cobra.Command {

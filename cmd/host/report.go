@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,20 +47,49 @@ func printList(w io.Writer, name string, items []string) {
 	}
 }
 
+// printLines prints a fact that is a list, each item on a line of its own.
+func printLines(w io.Writer, name string, items []string) {
+	for _, item := range items {
+		printLine(w, name, item)
+		name = ""
+	}
+}
+
+// distinct returns each of the items once, in their order.
+func distinct(items []string) []string {
+	var out []string
+	for _, item := range items {
+		if !slices.Contains(out, item) {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// printVersion prints which version a report is of.
+func printVersion(w io.Writer, plugin string, v client.Version) {
+	printLine(w, "plugin", plugin)
+	printLine(w, "version", strconv.Itoa(v.N))
+	printLine(w, "digest", v.Digest)
+	printLine(w, "created", v.CreatedAt.Local().Format(time.DateTime))
+	active := "no"
+	if v.Active {
+		active = "yes"
+	}
+	printLine(w, "active", active)
+	if v.Quarantined != nil {
+		printLine(w, "quarantined", quarantinedSince(*v.Quarantined))
+	}
+}
+
 // printReport prints a report but for its models. Members that an older host
 // did not have are left out.
 func printReport(w io.Writer, r client.Report) {
 	if r.Class != "" {
 		printLine(w, "class", r.Class)
 	}
-	printLine(w, "runs as", r.Path)
-	for i, reason := range r.Why {
-		if i == 0 {
-			printLine(w, "because", reason)
-		} else {
-			printLine(w, "", reason)
-		}
-	}
+	printLine(w, "path", r.Path)
+	printLines(w, "why", r.Why)
 	module := []string{fmt.Sprintf("%d bytes", r.ModuleBytes), fmt.Sprintf("manifest %d", r.ManifestBytes)}
 	if r.CustomBytes > 0 {
 		module = append(module, fmt.Sprintf("custom sections %d", r.CustomBytes))
@@ -67,7 +98,7 @@ func printReport(w io.Writer, r client.Report) {
 	if m := r.Measured; m != nil {
 		printLine(w, "code", fmt.Sprintf("%d bytes with checks", r.CodeBytes), fmt.Sprintf("data %d", r.DataBytes))
 		if im := r.Image; im != nil {
-			printLine(w, "image", counted(im.Pages, "page", "pages")+" of 64 KiB", fmt.Sprintf("%d not zero", im.Filled), fmt.Sprintf("%d bytes", im.Bytes))
+			printLine(w, "image", counted(im.Pages, "page", "pages")+" of 64 KiB", fmt.Sprintf("%d filled", im.Filled), fmt.Sprintf("%d bytes", im.Bytes))
 		}
 		printLine(w, "fuel", fmt.Sprintf("%d used by initialisation", r.Fuel))
 		if r.Warmup != "" {
@@ -75,7 +106,7 @@ func printReport(w io.Writer, r client.Report) {
 		}
 		printMeasured(w, *m)
 	}
-	printList(w, "imports", r.Imports)
+	printLines(w, "imports", distinct(r.Imports)) // a module may import a function twice
 	printList(w, "exports", r.Exports)
 	printNotes(w, r)
 }
@@ -94,7 +125,7 @@ func printMeasured(w io.Writer, m client.Measured) {
 		parts = append(parts, fmt.Sprintf("machine code %d bytes", m.MachineBytes))
 	}
 	if m.Restore != "" {
-		parts = append(parts, "memory set back by "+m.Restore)
+		parts = append(parts, "restore "+m.Restore)
 	}
 	printLine(w, "measured", parts...)
 }

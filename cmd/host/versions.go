@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -24,11 +26,18 @@ func newVersionsCommand(e env) *cobra.Command {
 				return err
 			}
 			if plugin, version, one := strings.Cut(args[0], "@"); one {
-				report, err := cl.Report(c.Context(), plugin, version)
+				v, err := cl.Version(c.Context(), plugin, version)
 				if err != nil {
 					return err
 				}
-				return o.result(report, func(w io.Writer) { printReport(w, report) })
+				var report client.Report
+				if err := json.Unmarshal(v.Report, &report); err != nil {
+					return fmt.Errorf("read the version's report: %w", err)
+				}
+				return o.result(report, func(w io.Writer) {
+					printVersion(w, plugin, v)
+					printReport(w, report)
+				})
 			}
 			all, err := client.All(maxListed, func(l client.ListOptions) (client.Page[client.Version], error) {
 				return cl.Versions(c.Context(), args[0], l)
@@ -46,9 +55,9 @@ func newVersionsCommand(e env) *cobra.Command {
 					if v.Quarantined != nil {
 						active = strings.TrimSpace(active + " quarantined")
 					}
-					rows = append(rows, []string{strconv.Itoa(v.N), v.Digest[:12], strconv.FormatInt(v.Bytes, 10), v.CreatedAt.Local().Format(time.DateTime), active})
+					rows = append(rows, []string{strconv.Itoa(v.N), v.Digest, strconv.FormatInt(v.Bytes, 10), v.CreatedAt.Local().Format(time.DateTime), active})
 				}
-				table(w, []string{"N", "DIGEST", "BYTES", "CREATED", ""}, rows)
+				table(w, []string{"N", "DIGEST", "BYTES", "CREATED", "STATE"}, rows)
 			})
 		},
 	}

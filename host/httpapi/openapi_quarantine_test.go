@@ -35,6 +35,10 @@ func quarantined(w *witness, key string) {
 	if v["quarantined"] == nil || a["quarantined"] == nil {
 		w.t.Errorf("the version is %v, its admission %v", v, a)
 	}
+	p := w.send("GET "+pOne, p1+"/duo", request{key: key}, http.StatusOK)
+	if active, _ := p["active"].(map[string]any); active["quarantined"] == nil {
+		w.t.Errorf("the plugin is %v", p)
+	}
 	w.send("POST "+p1, p1, request{key: key, kind: "application/wasm", body: string(wasm)}, http.StatusForbidden)
 	w.send("PUT "+pOne+"/active", p1+"/duo/active", asJSON(key, `{"version":"1"}`), http.StatusForbidden)
 	w.send("DELETE "+one, digest, request{key: key}, http.StatusUnauthorized)

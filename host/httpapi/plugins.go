@@ -29,20 +29,20 @@ func (a *API) listPlugins(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.answer(c, pageOf(rows, limit, pluginOf, func(p store.Plugin) string { return string(p.Name) }))
+	return a.answer(c, pageOf(rows, limit, a.pluginOf, func(p store.Plugin) string { return string(p.Name) }))
 }
 
-func pluginOf(p store.Plugin) client.Plugin {
+func (a *API) pluginOf(p store.Plugin) client.Plugin {
 	out := client.Plugin{Name: string(p.Name), Versions: p.Versions, CreatedAt: p.CreatedAt}
 	if p.Active != (carrel.Digest{}) {
-		out.Active = &client.VersionID{Digest: p.Active.String(), N: p.ActiveN}
+		out.Active = &client.VersionID{Digest: p.Active.String(), N: p.ActiveN, Quarantined: a.quarantined(p.Active)}
 	}
 	return out
 }
 
 // answerPlugin answers with a plugin and its services.
 func (a *API) answerPlugin(c echo.Context, p store.Plugin) error {
-	out := pluginOf(p)
+	out := a.pluginOf(p)
 	if out.Active != nil {
 		active, err := a.cfg.Catalog.Version(c.Request().Context(), p.Tenant, p.Name, carrel.VersionRef{Digest: p.Active})
 		if err != nil {
