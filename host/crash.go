@@ -126,6 +126,16 @@ func (h *Host) nameCrashed(ctx context.Context, records []quarantine.Record) {
 	}
 }
 
+// logUnclean says that the last process did not end in order, and what was
+// recovered of it, if so. One that does takes its address away.
+func (h *Host) logUnclean() {
+	if _, err := os.Lstat(h.dir.Path(fileAddress)); err != nil {
+		return
+	}
+	r := h.info.Recovered
+	h.log.Info("the last process did not end in order; what it left open is closed", "scopes", r.Scopes, "histories", r.Histories)
+}
+
 // beginning is what the log tells of a report.
 func beginning(report []byte) string {
 	var lines []string

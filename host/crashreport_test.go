@@ -133,6 +133,12 @@ func TestTheLogNamesThePluginsThatRanAtACrash(t *testing.T) {
 			t.Errorf("after crash %d the log says\n%s\nwant in it: %s", crash+1, said.String(), want)
 		}
 	}
+	overwrite(t, filepath.Join(cfg.Data, "crash.txt"), []byte("SIGQUIT: quit\nPC=0x4939c1 m=0 sigcode=0\n"))
+	said.Reset()
+	start(func(host.Info) {})
+	if want := "and ended (SIGQUIT)\" at=20"; !strings.Contains(said.String(), want) {
+		t.Errorf("after SIGQUIT the log says\n%s\nwant in it: %s", said.String(), want)
+	}
 }
 
 // ranAt starts a host in this process, and returns what ran at crashes.

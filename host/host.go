@@ -149,6 +149,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if h.info.Recovered, err = h.scopes.Recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
+	h.logUnclean()
 	if err = h.warnOfScrubs(ctx); err != nil {
 		return err
 	}
