@@ -35,7 +35,7 @@ type Sandbox struct {
 	blank     *image.Image // of what is initialised: all zero
 	slots     *slots.Pool  // guests on a CPU
 	admitting *slots.Pool  // compilations of what is uploaded
-	opening   *slots.Pool  // compilations of what was admitted before
+	opening   *slots.Pool  // of what was admitted before: its compilation, or its code or snapshot being read
 	idle      idleMemory   // of instances that wait
 
 	mu       sync.Mutex
@@ -50,7 +50,7 @@ type Sandbox struct {
 }
 
 // How many compilations of each kind run at one time: one takes a core and
-// hundreds of megabytes. What was admitted before never waits for what is
+// hundreds of megabytes. What is read of the caches counts as an opening. What was admitted before never waits for what is
 // uploaded now. Of both, one share never has the last place: what others
 // upload or call begins at once, however much of one share's waits.
 const (
