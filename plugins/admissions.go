@@ -89,8 +89,8 @@ type candidate struct {
 type admission struct {
 	Progress
 	at     candidate
-	users  int // submissions of it that have not ended
-	flight *flight
+	users  int     // submissions of it that have not ended
+	flight *flight // nil once there are no users
 	came   outcome // what tells the most of those that have ended
 }
 
@@ -256,6 +256,7 @@ func (s *admissions) leave(sub *Submission, out Uploaded, err error) {
 	a := sub.admission
 	if a.users--; a.users == 0 {
 		a.flight.cancel()
+		a.flight = nil // it holds the module, and what its code wrote
 		s.ended = append(s.ended, a)
 	}
 	if err == nil && !sub.upload.DryRun {
