@@ -50,9 +50,10 @@ type Sandbox struct {
 }
 
 // How many compilations of each kind run at one time: one takes a core and
-// hundreds of megabytes. What is read of the caches counts as an opening. What was admitted before never waits for what is
-// uploaded now. Of both, one share never has the last place: what others
-// upload or call begins at once, however much of one share's waits.
+// hundreds of megabytes. What is read of the caches counts as an opening. What
+// was admitted before never waits for what is uploaded now. Of both, one share
+// never has the last place: what others upload or call begins at once, however
+// much of one share's waits.
 const (
 	admissionsAtOnce = 2
 	openingsAtOnce   = 2
