@@ -63,7 +63,10 @@ func goBuild(args ...string) []string {
 
 // askGo builds the plugin natively and runs it for its manifest.
 func askGo(ctx context.Context, path, dir, tmp string) ([]byte, error) {
-	program := filepath.Join(tmp, "plugin.exe")
+	program := filepath.Join(tmp, "plugin")
+	if runtime.GOOS == "windows" {
+		program += ".exe" // nothing else is run there
+	}
 	file := filepath.Join(tmp, "manifest.json")
 	native := tool{path, dir, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "GOWORK=off", "CGO_ENABLED=0"}}
 	if err := native.run(ctx, goBuild("-buildmode=exe", "-o", program, ".")...); err != nil {
