@@ -220,14 +220,25 @@ func (s *Sandbox) load(ctx context.Context, dir string, wasm []byte) (*code, err
 
 // assemble lets the engine compile, or load, and links. It takes over the
 // cache, which is nil for that of the sandbox.
-func (s *Sandbox) assemble(ctx context.Context, cache wazero.CompilationCache, wasm []byte) (*code, error) {
+func (s *Sandbox) assemble(ctx context.Context, cache wazero.CompilationCache, wasm []byte) (made *code, err error) {
 	ctx = context.WithoutCancel(ctx)
 	c := &code{cache: cache, exports: map[string]bool{}, has: map[string]bool{}}
+	defer func() {
+		if v := recover(); v != nil { // as the engine does where the system gives it no memory
+			if !noMemory(fmt.Sprint(v)) {
+				panic(v)
+			}
+			err = noRoom(fmt.Errorf("%w: the engine panicked: %v", image.ErrNoRoom, v))
+		}
+		if err != nil {
+			made, err = nil, also(err, c.close(ctx))
+		}
+	}()
 	if cache == nil {
 		cache = s.cache
 	}
 	c.runtime = wazero.NewRuntimeWithConfig(ctx, engineConfig(cache))
-	err := s.link(ctx, c.runtime)
+	err = s.link(ctx, c.runtime)
 	if err == nil {
 		err = c.compileModule(ctx, wasm)
 		if e, ok := errors.AsType[*carrel.Error](err); ok && e.Err != nil && noMemory(e.Err.Error()) {
@@ -237,10 +248,7 @@ func (s *Sandbox) assemble(ctx context.Context, cache wazero.CompilationCache, w
 	if err == nil {
 		err = c.readExports()
 	}
-	if err != nil {
-		return nil, also(err, c.close(ctx))
-	}
-	return c, nil
+	return c, err
 }
 
 // compileModule makes the machine code. Its error is invalid_module, or one of
@@ -280,7 +288,9 @@ func (c *code) close(ctx context.Context) error {
 	if c.compiled != nil {
 		err = c.compiled.Close(ctx)
 	}
-	err = also(err, c.runtime.Close(ctx))
+	if c.runtime != nil {
+		err = also(err, c.runtime.Close(ctx))
+	}
 	if c.cache != nil {
 		err = also(err, c.cache.Close(ctx))
 	}

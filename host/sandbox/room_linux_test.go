@@ -84,16 +84,9 @@ func TestAnOpeningWithoutFilesIsToComeAgain(t *testing.T) {
 const roomVar = "CARREL_TEST_ROOM"
 
 // TestACallWithoutRoomClosesWhatWaits calls a plugin where the system has no
-// address space for another instance, but others wait. It runs in a process
-// of its own, which might end for want of room.
+// address space for another instance, but others wait.
 func TestACallWithoutRoomClosesWhatWaits(t *testing.T) {
-	if os.Getenv(roomVar) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), roomVar+"=1")
-		said, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(said), "--- PASS: "+t.Name()) && !strings.Contains(string(said), "--- SKIP") {
-			t.Errorf("alone it ended with %v\n%s", err, said)
-		}
+	if !cramped(t) {
 		return
 	}
 	const instances = 8
@@ -115,6 +108,38 @@ func TestACallWithoutRoomClosesWhatWaits(t *testing.T) {
 	if n, _ := sandbox.Idle(called); n != 1 {
 		t.Errorf("of what was called %d wait", n)
 	}
+}
+
+// TestAnEngineWithoutMemoryIsNoFault opens a plugin where the engine panics for
+// want of address space.
+func TestAnEngineWithoutMemoryIsNoFault(t *testing.T) {
+	if !cramped(t) {
+		return
+	}
+	s := newSandbox(t, sandbox.Config{})
+	open(t, s, pupil(nil))
+	var err error
+	withAddresses(t, 0, func() { _, err = s.Open(t.Context(), scribbler(initialised), sandbox.Setup{}) })
+	if carrel.CodeOf(err) != abi.Overloaded {
+		t.Errorf("got %v", err)
+	}
+	open(t, s, scribbler(initialised))
+}
+
+// cramped runs the test at hand once more, in a process that may end for want of
+// room. It reports whether this is that process.
+func cramped(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(roomVar) != "" {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), roomVar+"=1")
+	said, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(said), "--- PASS: "+t.Name()) && !strings.Contains(string(said), "--- SKIP: "+t.Name()) {
+		t.Errorf("alone it ended with %v\n%s", err, said)
+	}
+	return false
 }
 
 // withAddresses runs f in a process that has so many bytes of address space
