@@ -35,25 +35,41 @@ func (s *settings) flags(c *cobra.Command) {
 	f.StringVar(&s.store, "store", "", "sqlite or memory (CARREL_STORE)")
 }
 
+// given returns which settings flags decide, and by which flag.
+func (s *settings) given() map[string]string {
+	given := map[string]string{}
+	for path, flag := range map[string]struct{ name, value string }{
+		"listen": {"--listen", s.listen}, "adminListen": {"--admin-listen", s.adminListen},
+		"data": {"--data", s.data}, "store": {"--store", s.store},
+	} {
+		if flag.value != "" {
+			given[path] = flag.name
+		}
+	}
+	return given
+}
+
 // load returns the configuration: defaults, overridden by the file, by
 // CARREL_* variables, by flags. Every fault of all of them is reported at once.
 func (s *settings) load(e env) (host.Config, error) {
 	cfg := host.DefaultConfig()
 	var faults []error
+	var content []byte
 	if s.file != "" {
-		b, err := os.ReadFile(s.file)
-		if err != nil {
+		var err error
+		if content, err = os.ReadFile(s.file); err != nil {
 			return cfg, fmt.Errorf("read configuration: %w", err)
 		}
-		faults = append(faults, decodeFile(s.file, b, &cfg))
+		faults = append(faults, decodeFile(s.file, content, &cfg))
 	}
 	faults = append(faults, fromVariables(&cfg, e))
 	cfg.Listen = first(s.listen, cfg.Listen)
 	cfg.AdminListen = first(s.adminListen, cfg.AdminListen)
 	cfg.Data = first(s.data, cfg.Data)
 	cfg.Store = first(s.store, cfg.Store)
-	faults = append(faults, fillKeys(cfg.Providers, e), cfg.Validate())
-	return cfg, errors.Join(faults...)
+	from := newWhence(s.given(), e.vars, s.file, content)
+	faults = append(faults, from.place(fillKeys(cfg.Providers, e)), from.place(cfg.Validate()))
+	return cfg, linesOf(faults)
 }
 
 // fromVariables overrides settings by CARREL_* variables, one after the other,

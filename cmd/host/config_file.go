@@ -26,7 +26,8 @@ func decodeFile(name string, b []byte, cfg *host.Config) error {
 		return placed(name, b, faults)
 	}
 	if err != nil {
-		return &shownAs{text: name + ": " + strings.TrimPrefix(err.Error(), "yaml: "), err: err}
+		text := name + ": " + strings.TrimPrefix(err.Error(), "yaml: ")
+		return &shownAs{text: strings.Replace(text, ": line ", ":", 1), err: err}
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: the file holds more than one YAML document", name)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,11 +24,11 @@ func newServeCommand(e env) *cobra.Command {
 		Args: exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := s.load(e)
-			if show {
-				return errors.Join(printConfig(e.stdout, cfg), err)
-			}
 			if err != nil {
 				return err
+			}
+			if show {
+				return printConfig(e.stdout, cfg)
 			}
 			log, err := newLog(e.stderr, format)
 			if err != nil {
