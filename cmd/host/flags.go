@@ -47,6 +47,22 @@ func (f filled) Set(s string) error {
 
 func (f filled) Type() string { return "string" }
 
+// asked is the flag --status, which takes no value: the digest is an argument.
+type asked struct{ to *bool }
+
+func (a asked) String() string { return strconv.FormatBool(a.to != nil && *a.to) }
+
+func (a asked) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return flagFault{errors.New("--status takes no value; the digest comes after it: carrel push --status DIGEST")}
+	}
+	*a.to = on
+	return nil
+}
+
+func (a asked) Type() string { return "bool" }
+
 // turnNumber is a flag that names a turn.
 type turnNumber struct{ to *int64 }
 

@@ -28,8 +28,9 @@ func newLogCommand(e env) *cobra.Command {
 				return err
 			}
 			return o.result(all, func(w io.Writer) {
+				now := time.Now()
 				for _, l := range all {
-					fmt.Fprintf(w, "%s %-5s %s %s\n", l.At.Local().Format(time.TimeOnly), l.Level, l.Method, visible(l.Text))
+					fmt.Fprintf(w, "%s %-5s %s %s\n", clock(l.At, now), l.Level, l.Method, visible(l.Text))
 				}
 			})
 		},
@@ -37,4 +38,14 @@ func newLogCommand(e env) *cobra.Command {
 	n.flags(c)
 	o.flag(c)
 	return c
+}
+
+// clock is when something was, on this machine's clock: with its date unless
+// that is today's.
+func clock(at, now time.Time) string {
+	at = at.Local()
+	if day := at.Format(time.DateOnly); day != now.Local().Format(time.DateOnly) {
+		return at.Format(time.DateTime)
+	}
+	return at.Format(time.TimeOnly)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/internal/scaffold"
 )
@@ -69,7 +71,7 @@ func newPushCommand(e env) *cobra.Command {
 	c.Flags().BoolVar(&opts.Inactive, "inactive", false, "upload without activating")
 	c.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only let the host check the module")
 	c.Flags().BoolVar(&wait, "wait", true, "wait for the outcome; without it print the digest once the module has arrived")
-	c.Flags().BoolVar(&status, "status", false, "say how far the upload with a digest is, which is given instead of a file; only with the flags of all commands")
+	c.Flags().VarPF(asked{&status}, "status", "", "say how far the upload with a digest is, which is given instead of a file; only with the flags of all commands").NoOptDefVal = "true"
 	return c
 }
 
@@ -83,6 +85,9 @@ func pushStatus(ctx context.Context, n connection, o output, digest string) erro
 		return err
 	}
 	a, err := cl.Admission(ctx, digest)
+	if errors.Is(err, client.Code(abi.NotFound)) {
+		return fmt.Errorf("the host knows no upload with this digest: there was none, the host was restarted, or the version deleted; upload again: %w", errNotFound)
+	}
 	if err != nil {
 		return err
 	}

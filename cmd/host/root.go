@@ -92,8 +92,8 @@ func onlyCommands(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	const typos = 2
-	c.SuggestionsMinimumDistance = typos
+	const typos = 2 // at most, and in half of the letters: what is short is near to much
+	c.SuggestionsMinimumDistance = min(typos, len(args[0])/2)
 	text := fmt.Sprintf("there is no command %q", c.CommandPath()+" "+args[0])
 	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
 		text += "; did you mean " + strings.Join(similar, " or ") + "?"
