@@ -51,32 +51,35 @@ func TestAConnectionThatBreaksOffIsToldFromAHostThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := carrel.Address{Plugin: "p", Service: "s", Method: "m"}
-	ended, end := context.WithCancel(t.Context())
-	end()
 	for name, c := range map[string]struct {
-		ctx  context.Context
 		base string
 		want bool
 
 		streamed bool // the answer is one to a stream alone
+		gone     bool // the caller has left
 	}{
-		"nothing listens there":                   {ctx: t.Context(), base: "http://" + gone.Addr().String()},
-		"the request is read and not answered":    {ctx: t.Context(), base: answering(t, ""), want: true},
-		"the answer ends in its head":             {ctx: t.Context(), base: answering(t, head[:30]), want: true},
-		"the answer ends in its body":             {ctx: t.Context(), base: answering(t, head+`{"id"`), want: true},
-		"what answers is no HTTP server":          {ctx: t.Context(), base: answering(t, "SSH-2.0-OpenSSH_9.6\r\n")},
-		"the caller has gone away by itself":      {ctx: ended, base: answering(t, "")},
-		"the stream of events ends before it may": {ctx: t.Context(), base: answering(t, stream), want: true, streamed: true},
+		"nothing listens there":                   {base: "http://" + gone.Addr().String()},
+		"the request is read and not answered":    {base: answering(t, ""), want: true},
+		"the answer ends in its head":             {base: answering(t, head[:30]), want: true},
+		"the answer ends in its body":             {base: answering(t, head+`{"id"`), want: true},
+		"what answers is no HTTP server":          {base: answering(t, "SSH-2.0-OpenSSH_9.6\r\n")},
+		"the caller has gone away by itself":      {base: answering(t, ""), gone: true},
+		"the stream of events ends before it may": {base: answering(t, stream), want: true, streamed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			if c.gone {
+				leave()
+			}
 			cl := client.Client{Base: c.base, Key: "k", HTTP: &http.Client{Transport: &http.Transport{}}}
 			if !c.streamed {
-				_, err := cl.Invoke(c.ctx, a, "", map[string]any{}, client.CallOptions{})
+				_, err := cl.Invoke(ctx, a, "", map[string]any{}, client.CallOptions{})
 				if err == nil || errors.Is(err, client.ErrBrokenOff) != c.want {
 					t.Errorf("the call: %v", err)
 				}
 			}
-			_, err := client.Result(cl.Stream(c.ctx, a, "", map[string]any{}, client.CallOptions{}), nil)
+			_, err := client.Result(cl.Stream(ctx, a, "", map[string]any{}, client.CallOptions{}), nil)
 			if err == nil || errors.Is(err, client.ErrBrokenOff) != c.want {
 				t.Errorf("the stream: %v", err)
 			}
