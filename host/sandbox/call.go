@@ -171,14 +171,22 @@ func (r *run) verdict(export string, code int32) error {
 		e := carrel.Fail("sandbox.Call", abi.GuestFailed, r.guestError.message)
 		e.GuestCode = r.guestError.code
 		return e
-	case code != 0 && r.warming:
-		return carrel.Fail("sandbox.Call", abi.GuestFailed, fmt.Sprintf("%s failed (it returned %d)", export, code))
-	case code != 0 && r.admitting: // there is no error_set
-		return carrel.Fail("sandbox.Call", abi.GuestFailed, fmt.Sprintf("the export %q returned %d, which is a failure", export, code))
 	case code != 0:
-		return carrel.Fail("sandbox.Call", abi.GuestFailed,
-			fmt.Sprintf("the export %q returned %d and said no more with error_set", export, code))
+		return carrel.Fail("sandbox.Call", abi.GuestFailed, r.silent(export, code))
 	default:
 		return nil
+	}
+}
+
+// silent says that a function failed which said no more. At admission there is
+// no error_set, and nobody is told what a warm-up's error was.
+func (r *run) silent(export string, code int32) string {
+	switch {
+	case r.warming:
+		return fmt.Sprintf("%s failed (it returned %d)", export, code)
+	case r.admitting:
+		return fmt.Sprintf("the export %q returned %d, which is a failure", export, code)
+	default:
+		return fmt.Sprintf("the export %q returned %d and said no more with error_set", export, code)
 	}
 }
