@@ -249,7 +249,7 @@ func atAdmission(where string, mark func(m *wasmtest.Module, f *wasmtest.Func)) 
 		does("grows and fills memory for ever", abi.LimitExceeded, admitTimeout, func(m *wasmtest.Module) func(*wasmtest.Func) {
 			m.Memory(1)
 			return func(f *wasmtest.Func) {
-				f.Const(1023).Grow().Drop().Loop().Const(0).Const(1).Const(64<<20).Raw(0xfc, 11, 0).Br(0).End()
+				f.Const(abi.DefaultMemoryMiB<<4-1).Grow().Drop().Loop().Const(0).Const(1).Const(abi.DefaultMemoryMiB<<20).Raw(0xfc, 11, 0).Br(0).End()
 			}
 		}),
 	}
