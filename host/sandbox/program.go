@@ -127,10 +127,7 @@ func (s *Sandbox) loaded(ctx context.Context, c *code, w *module.Rewritten, most
 		return nil, err
 	}
 	if in.slot != nil {
-		memory := in.slot.Bytes(int(w.MinPages) * PageBytes)
-		for _, d := range w.Data {
-			copy(memory[d.Offset:], d.Bytes)
-		}
+		writeData(in.slot.Bytes(int(w.MinPages)*PageBytes), w)
 	}
 	return in, nil
 }
@@ -140,15 +137,6 @@ func (s *Sandbox) dataImage(p *program, w *module.Rewritten) error {
 	if w.MaxPages == 0 {
 		return nil
 	}
-	return s.fillImage(p, func(memory []byte) {
-		for _, d := range w.Data {
-			copy(memory[d.Offset:], d.Bytes)
-		}
-	})
-}
-
-// fillImage makes the image of a program's pages, which are all zero at first.
-func (s *Sandbox) fillImage(p *program, fill func(memory []byte)) error {
 	slot, err := s.blank.Slot()
 	if err != nil {
 		return noRoom(err)
@@ -157,10 +145,17 @@ func (s *Sandbox) fillImage(p *program, fill func(memory []byte)) error {
 	if memory == nil {
 		err = image.ErrNoRoom
 	} else {
-		fill(memory)
+		writeData(memory, w)
 		p.image, err = image.New(memory, p.memoryBytes(), s.memory)
 	}
 	return also(noRoom(err), slot.Close())
+}
+
+// writeData writes the module's data into a memory that is all zero.
+func writeData(memory []byte, w *module.Rewritten) {
+	for _, d := range w.Data {
+		copy(memory[d.Offset:], d.Bytes)
+	}
 }
 
 // instance returns a new instance as it is before a call: with the state of

@@ -45,8 +45,7 @@ type Sandbox struct {
 	programs map[programKey]*program
 	plugins  map[*Plugin]struct{}
 	latest   admitted
-	admitted sync.WaitGroup // admissions and openings that run; Add under mu
-	entered  map[*entrance]struct{}
+	entered  map[*entrance]struct{} // none is added once closed
 }
 
 // How many compilations of each kind run at one time: one takes a core and
@@ -118,21 +117,19 @@ func New(ctx context.Context, cfg Config) (*Sandbox, error) {
 func (s *Sandbox) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	entered := make([]*entrance, 0, len(s.entered))
 	for e := range s.entered {
 		e.end(errClosed)
+		entered = append(entered, e)
 	}
 	s.mu.Unlock()
-	late := s.awaitAdmissions()
+	late := s.await(entered)
 	s.mu.Lock()
-	open := make([]*Plugin, 0, len(s.plugins))
-	for p := range s.plugins {
-		open = append(open, p)
-	}
 	latest := s.latest
 	s.latest = admitted{}
 	s.mu.Unlock()
 	err := also(late, s.letGo(context.Background(), latest))
-	for _, p := range open {
+	for _, p := range s.everyPlugin() {
 		err = errors.Join(err, p.Close())
 	}
 	s.idle.stop()
@@ -147,30 +144,25 @@ func (s *Sandbox) Close() error {
 // the fastest. It never changes.
 func (s *Sandbox) Memory() (by, lacks string) { return s.memory.String(), s.memoryWhy }
 
-// awaitAdmissions waits for what enter counted, but only so long.
-func (s *Sandbox) awaitAdmissions() error {
-	done := make(chan struct{})
-	go func() { // it ends with the last compilation
-		defer close(done)
-		s.admitted.Wait()
-	}()
+// await waits for admissions and openings to end, but only so long.
+func (s *Sandbox) await(entered []*entrance) error {
 	timer := time.NewTimer(s.cfg.CloseTimeout)
 	defer timer.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-timer.C:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.entered) == 0 { // whoever waits for the last had no turn yet
-			return nil
+	for _, e := range entered {
+		select {
+		case <-e.left:
+		case <-timer.C:
+			return fmt.Errorf("sandbox: a compilation still runs %v after Close began, and is left", s.cfg.CloseTimeout)
 		}
-		return fmt.Errorf("sandbox: a compilation still runs %v after Close began, and is left", s.cfg.CloseTimeout)
 	}
+	return nil
 }
 
-// entrance is an admission or an opening that runs; end ends its context.
-type entrance struct{ end context.CancelCauseFunc }
+// entrance is an admission or an opening that runs.
+type entrance struct {
+	end  context.CancelCauseFunc // ends its context
+	left chan struct{}           // closed at its end
+}
 
 // enter counts an admission or an opening until leave, so that Close waits
 // for it. The context that it returns ends when Close begins, too.
@@ -180,15 +172,14 @@ func (s *Sandbox) enter(ctx context.Context) (inner context.Context, leave func(
 	if s.closed {
 		return nil, nil, errClosed
 	}
-	s.admitted.Add(1)
 	inner, end := context.WithCancelCause(ctx)
-	e := &entrance{end}
+	e := &entrance{end, make(chan struct{})}
 	s.entered[e] = struct{}{}
 	return inner, func() {
 		s.mu.Lock()
 		delete(s.entered, e)
 		s.mu.Unlock()
 		end(nil)
-		s.admitted.Done()
+		close(e.left)
 	}, nil
 }

@@ -57,27 +57,22 @@ func unseen() []Attack {
 			})
 			return func(f *wasmtest.Func) { f.Const(deep).Call(twice) }
 		}),
-		attack("it initialises 2 MiB of memory a thousand times", abi.Timeout, func(m *wasmtest.Module) func(*wasmtest.Func) {
-			const size = 2 << 20
-			m.Memory(128)
-			m.Passive(bytes.Repeat([]byte{1}, size))
-			twice := exponential(m, func(f *wasmtest.Func) {
-				for range 1000 {
-					f.Const(0).Const(0).Const(size).Raw(0xfc, 8, 0, 0)
-				}
-			})
-			return func(f *wasmtest.Func) { f.Const(deep).Call(twice) }
-		}),
-		attack("it initialises a megabyte of memory a thousand times", abi.Timeout, func(m *wasmtest.Module) func(*wasmtest.Func) {
-			const size = 1 << 20
-			m.Memory(128)
-			m.Passive(bytes.Repeat([]byte{1}, size))
-			twice := exponential(m, func(f *wasmtest.Func) {
-				for range 1000 {
-					f.Const(0).Const(0).Const(size).Raw(0xfc, 8, 0, 0)
-				}
-			})
-			return func(f *wasmtest.Func) { f.Const(deep).Call(twice) }
-		}),
+		attack("it initialises 2 MiB of memory a thousand times", abi.Timeout, initialises(2<<20)),
+		attack("it initialises a megabyte of memory a thousand times", abi.Timeout, initialises(1<<20)),
+	}
+}
+
+// initialises writes a segment of so many bytes into the memory, a thousand
+// times in a function that is called exponentially often, without a loop.
+func initialises(size int32) func(m *wasmtest.Module) func(*wasmtest.Func) {
+	return func(m *wasmtest.Module) func(*wasmtest.Func) {
+		m.Memory(128)
+		m.Passive(bytes.Repeat([]byte{1}, int(size)))
+		twice := exponential(m, func(f *wasmtest.Func) {
+			for range 1000 {
+				f.Const(0).Const(0).Const(size).Raw(0xfc, 8, 0, 0)
+			}
+		})
+		return func(f *wasmtest.Func) { f.Const(deep).Call(twice) }
 	}
 }
