@@ -55,6 +55,7 @@ func newLog(w io.Writer, format string) (*slog.Logger, error) {
 }
 
 func serve(ctx context.Context, e env, cfg host.Config, log *slog.Logger) error {
+	spareThread(e.getenv)
 	chosen := cfg.ChooseModel(e.getenv)
 	if cfg.CompileCommand = compileCommand(e); cfg.CompileCommand == nil {
 		log.Warn("this program does not find itself: uploads are compiled in the host's process, without limits on time and memory")

@@ -42,7 +42,7 @@ type Config struct {
 	// this process. It is closed after the sandbox. nil: nobody looks.
 	Marks *marker.File
 
-	Slots        int           // guests on a CPU at once; 0 = twice GOMAXPROCS
+	Slots        int           // guests on a CPU at once; 0 = one more than there are CPUs for this process
 	AdmitTimeout time.Duration // for _initialize and carrel_describe together, and once more for a warm-up; 0 = 5 s
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000
@@ -134,7 +134,7 @@ func (c Config) complete() (Config, error) {
 		value    *int
 		standard int
 	}{
-		{"Slots", &c.Slots, 2 * runtime.GOMAXPROCS(0)},
+		{"Slots", &c.Slots, min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) + 1},
 		{"OutputBytes", &c.OutputBytes, 1 << 20},
 		{"LogBytes", &c.LogBytes, 64 << 10},
 		{"HostCalls", &c.HostCalls, 10_000},

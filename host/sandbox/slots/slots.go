@@ -4,6 +4,7 @@ package slots
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,11 @@ func (p *Pool) Pass(ctx context.Context, share string) error {
 func (p *Pool) await(ctx context.Context, share string, w *waiter) error {
 	select {
 	case <-w.ready:
+		// Whoever passed the slot on made this goroutine the next of its
+		// thread's. Guests that pass one to each other would keep the thread
+		// for as long as they are many, and nothing else of the host's would
+		// have it.
+		runtime.Gosched()
 		return nil
 	case <-ctx.Done():
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/carrelhost/carrel/host/sandbox/slots"
@@ -119,6 +120,48 @@ func TestCancelledWaitersLoseNoSlot(t *testing.T) {
 	}
 	if n := slots.Left(s); n != 0 {
 		t.Errorf("%d entries are left", n)
+	}
+}
+
+// TestThosePassingASlotLetOthersRun has two that pass one slot to each other
+// for ever on one thread, and a goroutine that is ready to run beside them.
+func TestThosePassingASlotLetOthersRun(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := slots.New(1)
+	if err := s.Acquire(t.Context(), "main", nil); err != nil {
+		t.Fatal(err)
+	}
+	const most = 1_000_000
+	var passed int        // counted by whoever has the slot
+	var other atomic.Bool // has run
+	var both sync.WaitGroup
+	for _, share := range []string{"a", "b"} {
+		both.Go(func() {
+			if err := s.Acquire(t.Context(), share, nil); err != nil {
+				t.Error(err)
+				return
+			}
+			for passed < most && !other.Load() {
+				if passed++; passed == 10 { // now they know each other
+					both.Go(func() { other.Store(true) })
+				}
+				if err := s.Pass(t.Context(), share); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			s.Release(share)
+		})
+	}
+	until(t, func() bool {
+		_, a := s.Of("a")
+		_, b := s.Of("b")
+		return a+b == 2
+	})
+	s.Release("main")
+	both.Wait()
+	if passed > 20 {
+		t.Errorf("the slot was passed on %d times before another goroutine ran", passed-10)
 	}
 }
 
