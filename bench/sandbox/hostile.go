@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
@@ -132,6 +133,8 @@ func (b *bench) observe(ctx context.Context, engine, name string) (*stops, error
 	var said bytes.Buffer
 	cmd := exec.CommandContext(limited, self, "-hostile", name, "-engine", engine) //nolint:gosec // this program itself
 	cmd.Stderr = &said
+	// One thread more than there are CPUs, as `carrel serve` has.
+	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", runtime.NumCPU()+1))
 	out, err := cmd.Output()
 	if limited.Err() != nil && ctx.Err() == nil {
 		return nil, nil //nolint:nilnil // that is the result

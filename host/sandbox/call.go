@@ -71,7 +71,7 @@ func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
 			return r.failedToStart(ctx, err)
 		}
 		err = r.within(ctx, p.program.code, p.program.rewritten, in, steps, p.program.values == nil)
-		p.putBack(ctx, in, err)
+		p.putBack(ctx, r, in, err)
 		return err
 	})
 	return Result{Output: r.output, Log: r.log.finish(), Guest: r.onCPU, Fuel: r.fuel}, err

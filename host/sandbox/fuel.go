@@ -92,9 +92,7 @@ func (r *run) refuel(ctx context.Context) int64 {
 
 // passSlot lets those who wait have the CPU slot, and waits for its next turn.
 func (r *run) passSlot(ctx context.Context) {
-	r.mark.Away()
-	r.onCPU += time.Since(r.slotted)
-	r.onSlot = false
+	r.offSlot()
 	if err := r.slots.Pass(ctx, r.share); err != nil {
 		panic(&stop{context: err})
 	}

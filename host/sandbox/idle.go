@@ -59,15 +59,32 @@ func (p *Plugin) take(ctx context.Context) (*instance, error) {
 	return in, err
 }
 
+// slowToUnmap is the size of memory, in bytes, from which on nobody waits for
+// the system to take it back: it takes 0.1 ms for each MiB that was written.
+const slowToUnmap = 4 << 20
+
 // putBack ends the use of an instance whose guest has stopped. After a call
 // that returned, with success or failure, it is made as new and kept, if that
 // can be; after everything else it is closed, whatever the state of it may be.
-func (p *Plugin) putBack(ctx context.Context, in *instance, err error) {
+// A large one is closed later, and has the CPU slot of the run until it is:
+// more of them than there are slots never wait for that.
+func (p *Plugin) putBack(ctx context.Context, r *run, in *instance, err error) {
 	returned := err == nil || carrel.CodeOf(err) == abi.GuestFailed
 	//nolint:contextcheck // what keep closes to make room is another call's
-	if !returned || p.program.path != PathReset || !in.reset(p.program) || !p.keep(in) {
-		in.close(ctx)
+	if returned && p.program.path == PathReset && in.reset(p.program) && p.keep(in) {
+		return
 	}
+	if in.slot == nil || in.module.Memory().Size() < slowToUnmap || !r.onSlot {
+		in.close(ctx)
+		return
+	}
+	p.calls.Add(1) // Close waits for it as for the call
+	giveBack := r.keepSlot()
+	go func() {
+		in.close(ctx)
+		giveBack()
+		p.calls.Done()
+	}()
 }
 
 // reset makes an instance as new after a call that returned. It cannot if the

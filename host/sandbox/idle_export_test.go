@@ -24,7 +24,7 @@ func Stock(t testing.TB, p *Plugin, n int, export string, input []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.putBack(t.Context(), in, nil)
+		p.putBack(t.Context(), r, in, nil)
 	}
 }
 

@@ -95,13 +95,24 @@ func (r *run) takeSlot(ctx context.Context) error {
 }
 
 func (r *run) giveSlot() {
-	if !r.onSlot {
-		return
+	if r.onSlot {
+		r.offSlot()
+		r.slots.Release(r.share)
 	}
+}
+
+// keepSlot ends the run's time on its slot, which the caller gives back.
+func (r *run) keepSlot() (giveBack func()) {
+	r.offSlot()
+	pool, share := r.slots, r.share
+	return func() { pool.Release(share) }
+}
+
+// offSlot ends the guest's time on its slot.
+func (r *run) offSlot() {
 	r.mark.Away()
 	r.onCPU += time.Since(r.slotted)
 	r.onSlot = false
-	r.slots.Release(r.share)
 }
 
 // away gives up the CPU slot while f blocks, so that guests that wait for
