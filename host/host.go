@@ -27,6 +27,7 @@ import (
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/host/tenant"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/datadir"
 	"github.com/carrelhost/carrel/store/memstore"
@@ -170,7 +171,7 @@ func (h *Host) buildCore(ctx context.Context) error {
 	if h.lines, err = plugins.NewLog(l.PluginLogLines); err != nil {
 		return err
 	}
-	known := plugins.Known{Models: h.models.Aliases(), Timeout: l.Timeout, WindowBytes: l.WindowBytes}
+	known := manifest.Known{Models: h.models.Aliases(), Timeout: l.Timeout, WindowBytes: l.WindowBytes}
 	h.catalog, err = plugins.NewCatalog(plugins.Config{
 		Store: h.store, Sandbox: h.sandbox, Admit: plugins.NewAdmit(known, h.sandbox),
 		Scopes: h.scopes, Loaded: l.LoadedVersions, LoadedBytes: l.LoadedBytes, LoadedIdle: l.LoadedIdle,

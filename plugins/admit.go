@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/carrelhost/carrel/host/memory"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 // Admission is what a module turned out to be.
@@ -37,7 +39,7 @@ type Admit func(ctx context.Context, c Candidate) (Admission, error)
 // NewAdmit returns the admission of a host: modules of custom sections only
 // are prompt plugins; of those that have code the sandbox may also be where
 // the manifest comes from.
-func NewAdmit(known Known, box *sandbox.Sandbox) Admit {
+func NewAdmit(known manifest.Known, box *sandbox.Sandbox) Admit {
 	return func(ctx context.Context, c Candidate) (Admission, error) {
 		a := admitter{known: known, bytes: len(c.Module)}
 		report, err := box.Admit(ctx, sandbox.Candidate{
@@ -57,7 +59,7 @@ func NewAdmit(known Known, box *sandbox.Sandbox) Admit {
 
 // admitter judges one module.
 type admitter struct {
-	known Known
+	known manifest.Known
 	bytes int       // of the module
 	found Admission // what plan found out
 }
@@ -69,24 +71,37 @@ func (a *admitter) plan(ctx context.Context, code sandbox.Report) (sandbox.Setup
 		return sandbox.Setup{}, carrel.Fail("plugins.Admit", abi.InvalidModule,
 			"the module has no custom section `"+abi.ManifestSection+"`; `carrel build` and `carrel pack` add it, or send the manifest along as the part `manifest`")
 	}
-	manifest, _, err := parseManifest(ctx, code.Manifest, a.known)
+	m, _, err := manifest.Compile(ctx, code.Manifest, a.known)
 	if err != nil {
 		return sandbox.Setup{}, err
 	}
-	if err := checkExports(manifest, code); err != nil {
+	if err := checkExports(m, code); err != nil {
 		return sandbox.Setup{}, err
 	}
-	a.found = Admission{Manifest: manifest, Report: Report{
-		Class: ClassOf(manifest, code), Path: code.Path, Why: code.Why,
+	a.found = Admission{Manifest: m, Report: Report{
+		Class: ClassOf(m, code), Path: code.Path, Why: code.Why,
 		ModuleBytes: a.bytes, ManifestBytes: len(code.Manifest), CustomBytes: code.CustomBytes,
-		Models: models(manifest), Notes: loweredWindows(manifest, a.known.WindowBytes),
+		Models: models(m), Notes: loweredWindows(m, a.known.WindowBytes),
 	}}
-	return setup(manifest), nil
+	return setup(m), nil
 }
 
 // setup is what the calls of a plugin begin with.
-func setup(manifest abi.Manifest) sandbox.Setup {
-	return sandbox.Setup{MemoryMiB: memoryMiB(manifest), Warmup: warmupOf(manifest)}
+func setup(m abi.Manifest) sandbox.Setup {
+	return sandbox.Setup{MemoryMiB: memoryMiB(m), Warmup: warmupOf(m)}
+}
+
+// warmupOf is what the sandbox runs: the handler's export with the input that
+// a call with these params has.
+func warmupOf(m abi.Manifest) *sandbox.Warmup {
+	if m.Warmup == nil {
+		return nil
+	}
+	method, ok := manifest.FindMethod(m.Services, m.Warmup.Method)
+	if !ok { // the manifest was checked
+		return nil
+	}
+	return &sandbox.Warmup{Export: method.Export, Input: bytes.Clone(m.Warmup.Params)}
 }
 
 // checkExports refuses a manifest that names functions which the module does
@@ -117,9 +132,9 @@ func checkExports(m abi.Manifest, code sandbox.Report) error {
 }
 
 // memoryMiB is what each call of a plugin may have.
-func memoryMiB(manifest abi.Manifest) int {
-	if manifest.Limits != nil && manifest.Limits.MemoryMiB != 0 {
-		return manifest.Limits.MemoryMiB
+func memoryMiB(m abi.Manifest) int {
+	if m.Limits != nil && m.Limits.MemoryMiB != 0 {
+		return m.Limits.MemoryMiB
 	}
 	return abi.DefaultMemoryMiB
 }
@@ -159,13 +174,10 @@ func loweredWindows(m abi.Manifest, most int64) []string {
 	return out
 }
 
-// IsText reports whether a method's output schema is that of text.
-func IsText(schema []byte) bool { return string(schema) == `{"type":"string"}` }
-
-// Embed returns the module with the manifest as its custom section, as it is
-// stored when the two arrive apart. A module that has one is invalid_manifest;
-// one that cannot be read has module.Read's errors.
-func Embed(wasm, manifest []byte, limits module.Limits) ([]byte, error) {
+// Embed returns the module with a manifest, raw, as its custom section, as it
+// is stored when the two arrive apart. A module that has one is
+// invalid_manifest; one that cannot be read has module.Read's errors.
+func Embed(wasm, raw []byte, limits module.Limits) ([]byte, error) {
 	m, err := module.Read(wasm, limits)
 	if err != nil {
 		return nil, err
@@ -173,5 +185,5 @@ func Embed(wasm, manifest []byte, limits module.Limits) ([]byte, error) {
 	if _, has := m.Custom(abi.ManifestSection); has {
 		return nil, carrel.Fail("plugins.Embed", abi.InvalidManifest, "the module has a manifest already; send it without another one")
 	}
-	return module.AppendCustom(slices.Clone(wasm), abi.ManifestSection, manifest), nil
+	return module.AppendCustom(slices.Clone(wasm), abi.ManifestSection, raw), nil
 }

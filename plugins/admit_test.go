@@ -17,6 +17,7 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 const wasmHeader = "\x00asm\x01\x00\x00\x00"
@@ -57,7 +58,7 @@ func TestAdmit(t *testing.T) {
 		"an application-scoped service that would leak": {withManifest(wasmHeader, withService(`"scope":"application","methods":[{"name":"chat","kind":"chat"`+msgParams+`}]`)), abi.DefaultIDLeak, "memoryId"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			admit := plugins.NewAdmit(plugins.Known{Models: []string{"default", "small"}}, newBox(t))
+			admit := plugins.NewAdmit(manifest.Known{Models: []string{"default", "small"}}, newBox(t))
 			before := bytes.Clone(tc.wasm)
 			a, err := admit(t.Context(), plugins.Candidate{Module: tc.wasm})
 			wantCode(t, err, tc.code)
@@ -91,7 +92,7 @@ func TestEachStageOfAnAdmissionIsToldOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told []sandbox.Stage
-			_, _ = plugins.NewAdmit(plugins.Known{}, newBox(t))(t.Context(), plugins.Candidate{
+			_, _ = plugins.NewAdmit(manifest.Known{}, newBox(t))(t.Context(), plugins.Candidate{
 				Module: tc.wasm, Stage: func(s sandbox.Stage) { told = append(told, s) },
 			})
 			if !slices.Equal(told, tc.want) {
@@ -132,7 +133,7 @@ func TestCodeThatTrapsInAdmissionIsQuoted(t *testing.T) {
 		"nothing, where it wrote none":     {"\n \n", "", 1, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
-			admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
+			admit := plugins.NewAdmit(manifest.Known{}, newBox(t))
 			_, err := admit(t.Context(), plugins.Candidate{Module: withManifest(string(talker(tc.text)), smallest)})
 			wantCode(t, err, abi.InvalidModule)
 			e, ok := errors.AsType[*carrel.Error](err)
@@ -184,7 +185,7 @@ func TestCodeThatFailsInAdmissionIsTheModulesFault(t *testing.T) {
 		for step, build := range steps {
 			t.Run(step+": "+end, func(t *testing.T) {
 				box := newBoxOf(t, sandbox.Config{Fuel: tc.fuel, AdmitTimeout: tc.time})
-				_, err := plugins.NewAdmit(plugins.Known{}, box)(t.Context(), plugins.Candidate{Module: build(tc.does)})
+				_, err := plugins.NewAdmit(manifest.Known{}, box)(t.Context(), plugins.Candidate{Module: build(tc.does)})
 				wantCode(t, err, tc.code)
 				e, ok := errors.AsType[*carrel.Error](err)
 				if !ok || e.Limit != tc.limit || !strings.Contains(e.Msg, tc.limit) || !strings.Contains(e.Msg, tc.says) || e.GuestCode != "" {
@@ -199,7 +200,7 @@ func TestCodeThatFailsInAdmissionIsTheModulesFault(t *testing.T) {
 	t.Run("carrel_describe returns a failure", func(t *testing.T) {
 		m := wasmtest.New()
 		m.Method(abi.DescribeExport).Const(7)
-		_, err := plugins.NewAdmit(plugins.Known{}, newBox(t))(t.Context(), plugins.Candidate{Module: m.Bytes()})
+		_, err := plugins.NewAdmit(manifest.Known{}, newBox(t))(t.Context(), plugins.Candidate{Module: m.Bytes()})
 		wantCode(t, err, abi.InvalidModule)
 		if !strings.Contains(err.Error(), "returned 7") {
 			t.Errorf("got %v", err)
@@ -228,7 +229,7 @@ func mustJSON(t *testing.T, v any) string {
 }
 
 func TestTheReportNamesEachModelOnce(t *testing.T) {
-	admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
+	admit := plugins.NewAdmit(manifest.Known{}, newBox(t))
 	method := func(name, model string) string {
 		return `{"name":"` + name + `","kind":"chat","model":"` + model + `"` + msgParams + `}`
 	}
@@ -248,12 +249,12 @@ func TestEmbed(t *testing.T) {
 	limits := module.DefaultLimits()
 	bare := make([]byte, len(wasmHeader), 4096) // with room that an append could write to
 	copy(bare, wasmHeader)
-	manifest := []byte(withMethod(msgParams))
-	out, err := plugins.Embed(bare, manifest, limits)
+	raw := []byte(withMethod(msgParams))
+	out, err := plugins.Embed(bare, raw, limits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := withManifest(wasmHeader, string(manifest)); !bytes.Equal(out, want) {
+	if want := withManifest(wasmHeader, string(raw)); !bytes.Equal(out, want) {
 		t.Errorf("got %q, want %q", out, want)
 	}
 	if !bytes.Equal(bare[:cap(bare)], append([]byte(wasmHeader), make([]byte, cap(bare)-len(wasmHeader))...)) {
@@ -263,19 +264,19 @@ func TestEmbed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := m.Custom(abi.ManifestSection); !ok || !bytes.Equal(got, manifest) {
+	if got, ok := m.Custom(abi.ManifestSection); !ok || !bytes.Equal(got, raw) {
 		t.Errorf("the manifest is read back as %q", got)
 	}
-	admit := plugins.NewAdmit(plugins.Known{}, newBox(t))
+	admit := plugins.NewAdmit(manifest.Known{}, newBox(t))
 	if a, err := admit(t.Context(), plugins.Candidate{Module: out}); err != nil || a.Manifest.Name != "a" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 
-	_, err = plugins.Embed(out, manifest, limits)
+	_, err = plugins.Embed(out, raw, limits)
 	wantCode(t, err, abi.InvalidManifest)
-	_, err = plugins.Embed([]byte("hello"), manifest, limits)
+	_, err = plugins.Embed([]byte("hello"), raw, limits)
 	wantCode(t, err, abi.InvalidModule)
-	coded, err := plugins.Embed([]byte(wasmHeader+typeSection+functionSection+codeSection), manifest, limits)
+	coded, err := plugins.Embed([]byte(wasmHeader+typeSection+functionSection+codeSection), raw, limits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,9 +288,9 @@ func TestEmbed(t *testing.T) {
 // The same two parts are the same version, whichever way they arrive.
 func TestAnEmbeddedManifestMakesTheSameVersion(t *testing.T) {
 	l := newLibrary(t, nil)
-	manifest := []byte(strings.ReplaceAll(withMethod(msgParams), `"name":"a"`, `"name":"p"`))
+	raw := []byte(strings.ReplaceAll(withMethod(msgParams), `"name":"a"`, `"name":"p"`))
 	for i := range 2 {
-		wasm, err := plugins.Embed([]byte(wasmHeader), manifest, module.DefaultLimits())
+		wasm, err := plugins.Embed([]byte(wasmHeader), raw, module.DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}

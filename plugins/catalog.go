@@ -1,6 +1,7 @@
 // Package plugins keeps the plugins of all tenants: it admits what is
 // uploaded, keeps versions by the digest of their bytes, and knows which one
-// is active.
+// is active. What a plugin declares is read by plugins/manifest; plugins/pack
+// makes modules of prompts.
 package plugins
 
 import (
@@ -18,6 +19,7 @@ import (
 	"github.com/carrelhost/carrel/host/quarantine"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/scope"
+	"github.com/carrelhost/carrel/plugins/manifest"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -132,14 +134,14 @@ func (c *Catalog) Upload(ctx context.Context, u Upload) (Uploaded, error) {
 
 // finish keeps what was admitted as it is to be.
 func (c *Catalog) finish(ctx context.Context, u Upload, a Admission) (Uploaded, error) {
-	manifest, err := EncodeManifest(a.Manifest)
+	encoded, err := manifest.Encode(a.Manifest)
 	if err != nil {
 		return Uploaded{}, fmt.Errorf("encode manifest: %w", err)
 	}
-	if len(manifest) > abi.MaxManifestBytes { // what is stored must load again
+	if len(encoded) > abi.MaxManifestBytes { // what is stored must load again
 		return Uploaded{}, carrel.FailLimit("plugins.Upload", abi.LimitExceeded, "manifestBytes", fmt.Sprintf(
 			"with its defaults written out the manifest is %d bytes, at most %d are allowed (limit manifestBytes); "+
-				"shorten the texts or declare fewer methods", len(manifest), abi.MaxManifestBytes))
+				"shorten the texts or declare fewer methods", len(encoded), abi.MaxManifestBytes))
 	}
 	report, err := json.Marshal(a.Report)
 	if err != nil {
@@ -147,7 +149,7 @@ func (c *Catalog) finish(ctx context.Context, u Upload, a Admission) (Uploaded, 
 	}
 	v := store.Version{
 		Tenant: u.Tenant, Plugin: carrel.PluginName(a.Manifest.Name), Digest: carrel.DigestOf(u.Module),
-		Manifest: manifest, Report: report, Bytes: int64(len(u.Module)), CreatedAt: c.cfg.Now().UTC(),
+		Manifest: encoded, Report: report, Bytes: int64(len(u.Module)), CreatedAt: c.cfg.Now().UTC(),
 	}
 	if u.DryRun {
 		return Uploaded{Version: v}, nil

@@ -249,7 +249,7 @@ func TestAManifestThatDefaultsMakeLarge(t *testing.T) {
 func FuzzUpload(f *testing.F) {
 	f.Add(chatModule("p", "1"))
 	f.Add([]byte("hello"))
-	f.Add(module.Prompt([]byte(niceAndMean)))
+	f.Add(module.Prompt([]byte("---\nname: p\n---\nno JSON\n")))
 	f.Fuzz(func(t *testing.T, wasm []byte) {
 		l := newLibrary(t, nil)
 		up, err := l.Upload(t.Context(), plugins.Upload{Tenant: acme, Module: wasm, Activate: true})

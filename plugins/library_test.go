@@ -13,6 +13,7 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/memstore"
 )
@@ -79,7 +80,7 @@ func newLibrary(t *testing.T, change func(*plugins.Config)) *library {
 	instances := &scopes{}
 	box := newBox(t)
 	cfg := plugins.Config{
-		Store: s, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, box),
+		Store: s, Sandbox: box, Admit: plugins.NewAdmit(manifest.Known{}, box),
 		Scopes: instances,
 		Limits: store.PluginLimits{Plugins: 10, Versions: 10},
 		Now:    func() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) },

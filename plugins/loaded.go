@@ -14,6 +14,7 @@ import (
 	"github.com/carrelhost/carrel/host/prompt"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/schema"
+	"github.com/carrelhost/carrel/plugins/manifest"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -178,21 +179,21 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 		// Not wrapped: its code would be shown as the caller's fault.
 		return fmt.Errorf("stored version %d of %s: %v", v.N, v.Plugin, err) //nolint:errorlint // see above
 	}
-	manifest, schemas, err := parseManifest(ctx, v.Manifest, Known{})
+	m, schemas, err := manifest.Compile(ctx, v.Manifest, manifest.Known{})
 	if err != nil {
 		return nil, stored(err)
 	}
 	l := &Loaded{
-		Version: v, Manifest: manifest, methods: map[qualified]*Method{}, refs: 1,
+		Version: v, Manifest: m, methods: map[qualified]*Method{}, refs: 1,
 		texts: loadedBytes + loadedTimes*int64(len(v.Manifest)+len(v.Report)),
 	}
-	for _, s := range manifest.Services {
+	for _, s := range m.Services {
 		for _, spec := range s.Methods {
-			m, err := loadMethod(s, spec, schemas)
+			method, err := loadMethod(s, spec, schemas)
 			if err != nil {
 				return nil, stored(err)
 			}
-			l.methods[qualified{m.Service, carrel.MethodName(spec.Name)}] = m
+			l.methods[qualified{method.Service, carrel.MethodName(spec.Name)}] = method
 		}
 	}
 	var r Report
@@ -206,7 +207,7 @@ func (c *Catalog) load(ctx context.Context, v store.Version) (*Loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read module: %w", err)
 	}
-	begin := setup(manifest)
+	begin := setup(m)
 	begin.Share = string(v.Tenant)
 	if l.Code, err = c.openCode(ctx, wasm, begin); err != nil {
 		if code := carrel.CodeOf(err); code == abi.Overloaded || code == abi.Draining {
@@ -234,13 +235,13 @@ func (c *Catalog) openCode(ctx context.Context, wasm []byte, begin sandbox.Setup
 	return code, err
 }
 
-// loadMethod makes a method ready, with the schemas of parseManifest.
+// loadMethod makes a method ready, with the schemas of manifest.Compile.
 func loadMethod(s abi.Service, spec abi.Method, schemas map[string]*schema.Schema) (*Method, error) {
 	m := &Method{
 		Service: carrel.ServiceName(s.Name), Scope: carrel.Scope(s.Scope), Spec: spec,
 		Params: schemas[string(spec.Params)],
 	}
-	if !IsText(spec.Output) {
+	if !manifest.IsText(spec.Output) {
 		m.Output = schemas[string(spec.Output)]
 	}
 	if spec.Kind != abi.KindChat {

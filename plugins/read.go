@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/plugins/manifest"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -27,13 +28,13 @@ func (c *Catalog) List(ctx context.Context, t carrel.TenantID, after carrel.Plug
 }
 
 // Version returns the version that ref picks, or not_found. Its manifest is
-// one that ParseManifest reads, whatever host stored it.
+// one that manifest.Parse reads, whatever host stored it.
 func (c *Catalog) Version(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Version, error) {
 	v, err := c.cfg.Store.Version(ctx, t, p, ref)
 	if err != nil {
 		return store.Version{}, fmt.Errorf("find version: %w", err)
 	}
-	if v.Manifest, err = currentManifest(v.Manifest); err != nil {
+	if v.Manifest, err = manifest.Current(v.Manifest); err != nil {
 		return store.Version{}, fmt.Errorf("version %d of %s: %w", v.N, p, err)
 	}
 	return v, nil

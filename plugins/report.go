@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/carrelhost/carrel"
@@ -84,6 +85,10 @@ func (r *Report) warmup(w sandbox.Warming, method string) {
 		return
 	}
 	r.Warmup = WarmupDiscarded
-	why := cmp.Or(messageOf(failedAdmission(w.Err, w.Log)), carrel.CodeOf(w.Err).String())
+	failed := failedAdmission(w.Err, w.Log)
+	why := failed.Error()
+	if e, ok := errors.AsType[*carrel.Error](failed); ok {
+		why = cmp.Or(e.Msg, carrel.CodeOf(w.Err).String())
+	}
 	r.Notes = append(r.Notes, fmt.Sprintf("the warm-up %s is left out, and calls begin without it: %s", method, why))
 }

@@ -2,7 +2,9 @@ package plugins_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 // TestReports holds what depends on the bytes alone against what it was, for a
@@ -79,7 +82,7 @@ func TestReports(t *testing.T) {
 				m.Method("run").Const(0)
 			}
 			wasm := withManifest(string(m.Bytes()), `{"abi":"carrel/v1","name":"a","version":"1"`+tc.manifest+`}`)
-			a, err := plugins.NewAdmit(plugins.Known{}, newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
+			a, err := plugins.NewAdmit(manifest.Known{}, newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,5 +174,32 @@ func sameMembers(t *testing.T, at string, ours, theirs reflect.Type) {
 			t.Errorf("%s.%s `%s` is %s `%s` to clients", at, a.Name, a.Tag, b.Name, b.Tag)
 		}
 		sameMembers(t, at+"."+a.Name, a.Type, b.Type)
+	}
+}
+
+func TestTheReportSaysWhichWindowsTheHostLowers(t *testing.T) {
+	const chat = `{"name":%q,"kind":"chat","params":{"type":"object","properties":{"msg":{"type":"string"}},"required":["msg"]}%s}`
+	methods := fmt.Sprintf(chat, "small", `,"window":{"type":"tokens","max":1000}`) + "," +
+		fmt.Sprintf(chat, "large", `,"window":{"type":"tokens","max":1001}`) + "," +
+		fmt.Sprintf(chat, "messages", `,"window":{"max":1000}`)
+	wasm := withManifest(wasmHeader, withService(`"methods":[`+methods+`]`))
+	for name, tc := range map[string]struct {
+		most int64
+		want []string
+	}{
+		"a host whose bound is not known lowers none": {0, nil},
+		"a host with room for all lowers none":        {1 << 20, nil},
+		"a host lowers those that hold more": {4000, []string{
+			"the window of com.acme.MyChat.large is lowered: 1001 tokens are about 4004 bytes, and this host sends at most 4000 of a history (limit windowBytes)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := plugins.NewAdmit(manifest.Known{WindowBytes: tc.most}, newBox(t))(t.Context(), plugins.Candidate{Module: wasm})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(a.Report.Notes, tc.want) {
+				t.Errorf("got %q", a.Report.Notes)
+			}
+		})
 	}
 }

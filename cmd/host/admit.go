@@ -8,6 +8,7 @@ import (
 
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 // admitAlone admits a module as a host would, without one. It is compiled in
@@ -34,5 +35,5 @@ func admitAlone(ctx context.Context, e env, cfg sandbox.Config, wasm []byte) (a 
 			err = e
 		}
 	}()
-	return plugins.NewAdmit(plugins.Known{}, box)(ctx, plugins.Candidate{Module: wasm})
+	return plugins.NewAdmit(manifest.Known{}, box)(ctx, plugins.Candidate{Module: wasm})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/internal/scaffold"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 // built is what build reports.
@@ -29,7 +29,7 @@ func warnOfModule(e env, path string) error {
 		return withFaults(path, err)
 	}
 	raw, _ := mod.Custom(abi.ManifestSection)
-	m, err := plugins.ParseManifest(raw, plugins.Known{})
+	m, err := manifest.Parse(raw, manifest.Known{})
 	if err != nil {
 		return withFaults(path, err)
 	}

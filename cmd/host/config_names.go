@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/carrelhost/carrel/host"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/internal/spelling"
 )
 
 // variablePrefix begins the names of all variables that are ours.
@@ -59,7 +59,7 @@ func noVariable(name string, names []string) string {
 			return text + "; did you mean " + variablePrefix + n + "?"
 		}
 	}
-	if near := plugins.Nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		return text + "; did you mean " + variablePrefix + near + "?"
 	}
 	return text + ", or this host does not have it yet"
@@ -69,7 +69,7 @@ func noVariable(name string, names []string) string {
 func noSetting(path string) string {
 	const text = "there is no such setting"
 	name := path[strings.LastIndexByte(path, '.')+1:]
-	near := plugins.Nearest(name, settingsBelow(strings.TrimSuffix(strings.TrimSuffix(path, name), ".")))
+	near := spelling.Nearest(name, settingsBelow(strings.TrimSuffix(strings.TrimSuffix(path, name), ".")))
 	if near == "" {
 		return text + ", or this host does not have it yet"
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/client"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 func newGrantCommand(e env) *cobra.Command {
@@ -94,7 +94,7 @@ func warnUnasked(ctx context.Context, e env, cl *client.Client, plugin string, p
 	if err != nil {
 		return
 	}
-	m, err := plugins.ParseManifest(v.Manifest, plugins.Known{})
+	m, err := manifest.Parse(v.Manifest, manifest.Known{})
 	if err != nil {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/sandbox"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 // inspected is what inspect reports.
@@ -39,7 +39,7 @@ func newInspectCommand(e env) *cobra.Command {
 			if err != nil {
 				return withFaults(args[0], err)
 			}
-			manifest, err := plugins.EncodeManifest(a.Manifest)
+			encoded, err := manifest.Encode(a.Manifest)
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ func newInspectCommand(e env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.result(inspected{manifest, report}, func(w io.Writer) { printInspected(w, a.Manifest, report) })
+			return o.result(inspected{encoded, report}, func(w io.Writer) { printInspected(w, a.Manifest, report) })
 		},
 	}
 	o.flag(c)

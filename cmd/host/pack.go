@@ -11,7 +11,8 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
+	"github.com/carrelhost/carrel/plugins/pack"
 )
 
 // packed is what pack reports.
@@ -59,7 +60,7 @@ func newPackCommand(e env) *cobra.Command {
 
 // warn prints what the plugin's author will hardly have meant.
 func warn(e env, m abi.Manifest) {
-	for _, w := range plugins.Warnings(m) {
+	for _, w := range manifest.Warnings(m) {
 		fmt.Fprintln(e.stderr, "warning:", w)
 	}
 }
@@ -71,7 +72,7 @@ func packFile(e env, path string) ([]byte, abi.Manifest, error) {
 	if err != nil {
 		return nil, abi.Manifest{}, fmt.Errorf("read source: %w", err)
 	}
-	wasm, m, err := plugins.Pack(filepath.Base(path), src)
+	wasm, m, err := pack.Prompt(filepath.Base(path), src)
 	if carrel.CodeOf(err) == abi.DefaultIDLeak {
 		fmt.Fprintln(e.stderr, "warning: a host will refuse this:", withFaults(path, err))
 		err = nil

@@ -13,7 +13,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/examples"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/pack"
 )
 
 // tour walks through a host and says what happens. Each step checks what it
@@ -65,7 +65,7 @@ func (t *tour) push(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("embedded example: %w", err)
 	}
-	wasm, _, err := plugins.Pack(path.Base(file), src)
+	wasm, _, err := pack.Prompt(path.Base(file), src)
 	if err != nil && carrel.CodeOf(err) != abi.DefaultIDLeak { // the host's to refuse
 		return err
 	}

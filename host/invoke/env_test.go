@@ -22,6 +22,8 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
+	"github.com/carrelhost/carrel/plugins/pack"
 	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/memstore"
 )
@@ -212,7 +214,7 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 		}
 	})
 	if e.catalog, err = plugins.NewCatalog(plugins.Config{
-		Store: e.disk, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, box),
+		Store: e.disk, Sandbox: box, Admit: plugins.NewAdmit(manifest.Known{}, box),
 		Scopes: e.scopes, Limits: store.PluginLimits{Plugins: 20, Versions: 10},
 	}); err != nil {
 		t.Fatal(err)
@@ -226,7 +228,7 @@ func newEnv(t *testing.T, change func(*invoke.Config)) *env {
 			t.Fatal(err)
 		}
 		for _, src := range []string{source, conversation} {
-			wasm, _, err := plugins.Pack("p.md", []byte(src))
+			wasm, _, err := pack.Prompt("p.md", []byte(src))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,8 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/scope"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
+	"github.com/carrelhost/carrel/plugins/pack"
 	"github.com/carrelhost/carrel/store"
 	"github.com/carrelhost/carrel/store/memstore"
 	"github.com/carrelhost/carrel/store/sqlite"
@@ -64,7 +66,7 @@ func newTrial(t *testing.T, st store.Store) *trial {
 	must(err)
 	t.Cleanup(func() { must(box.Close()) })
 	r.catalog, err = plugins.NewCatalog(plugins.Config{
-		Store: r.faulty, Sandbox: box, Admit: plugins.NewAdmit(plugins.Known{}, box),
+		Store: r.faulty, Sandbox: box, Admit: plugins.NewAdmit(manifest.Known{}, box),
 		Scopes: r.scopes, Limits: store.PluginLimits{Plugins: 20, Versions: 10},
 	})
 	must(err)
@@ -73,7 +75,7 @@ func newTrial(t *testing.T, st store.Store) *trial {
 	must(err)
 	must(st.CreateTenant(t.Context(), store.Tenant{ID: acme}))
 	for name, text := range map[string]string{"p.md": source, "w.md": windows} {
-		wasm, _, err := plugins.Pack(name, []byte(text))
+		wasm, _, err := pack.Prompt(name, []byte(text))
 		must(err)
 		r.upload(acme, wasm)
 	}

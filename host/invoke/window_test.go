@@ -9,7 +9,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/imports"
 	"github.com/carrelhost/carrel/host/invoke"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/pack"
 )
 
 // windows has methods that differ in what of a history they send and keep.
@@ -41,7 +41,7 @@ func newWindowEnv(t *testing.T, change func(*invoke.Config)) *env {
 	t.Helper()
 	e := newEnv(t, change)
 	for _, id := range []carrel.TenantID{acme, other} {
-		wasm, _, err := plugins.Pack("w.md", []byte(windows))
+		wasm, _, err := pack.Prompt("w.md", []byte(windows))
 		if err != nil {
 			t.Fatal(err)
 		}

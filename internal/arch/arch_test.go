@@ -17,7 +17,8 @@ const module = "github.com/carrelhost/carrel"
 
 // floor ranks every package; imports may only go down.
 var floor = map[string]int{
-	"abi": 0,
+	"abi":               0,
+	"internal/spelling": 0,
 
 	"":         1,
 	"examples": 1,
@@ -56,18 +57,20 @@ var floor = map[string]int{
 	"store/sqlite":         3,
 	"store/storetest":      3,
 
-	"plugins": 4,
+	"host/imports":     4,
+	"plugins/manifest": 4,
 
-	"host/imports": 4,
+	"plugins":      5,
+	"plugins/pack": 5,
 
-	"host/invoke": 5,
+	"host/invoke": 6,
 
-	"host/httpapi": 6,
+	"host/httpapi": 7,
 
-	"host":              7,
-	"internal/scaffold": 7,
+	"host":              8,
+	"internal/scaffold": 8,
 
-	"cmd/host": 8,
+	"cmd/host": 9,
 
 	"examples/counter":                 9,
 	"examples/scopes":                  9,

@@ -14,6 +14,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/pack"
 )
 
 const buildOp = "scaffold.Build"
@@ -28,7 +29,7 @@ const buildOp = "scaffold.Build"
 //
 // A toolchain that is not installed is a *MissingTool. What a compiler says
 // about the sources is in the error's text. Faults of manifests and modules
-// are those of plugins.Pack and module.Read; a folder that is no project is
+// are those of pack.Prompt and module.Read; a folder that is no project is
 // bad_request. If ctx ends, the tools are stopped.
 func Build(ctx context.Context, dir string) (string, error) {
 	m, wasm, err := compile(ctx, dir)
@@ -66,7 +67,7 @@ func packPrompt(path string) (abi.Manifest, []byte, error) {
 	if err != nil {
 		return abi.Manifest{}, nil, fmt.Errorf("read source: %w", err)
 	}
-	wasm, m, err := plugins.Pack(filepath.Base(path), src)
+	wasm, m, err := pack.Prompt(filepath.Base(path), src)
 	if err != nil {
 		return m, nil, fmt.Errorf("pack %s: %w", path, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/internal/scaffold"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 // write puts files into dir.
@@ -57,11 +57,11 @@ func built(t *testing.T, dir, name string) ([]byte, abi.Manifest) {
 	if !ok {
 		t.Fatal("the module has no manifest")
 	}
-	manifest, err := plugins.ParseManifest(raw, plugins.Known{})
+	declared, err := manifest.Parse(raw, manifest.Known{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wasm, manifest
+	return wasm, declared
 }
 
 // answers is a host that answers operations by their name.

@@ -14,6 +14,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 const manifestFile = "manifest.json"
@@ -33,14 +34,14 @@ func clangArgs(out string, sources []string) []string {
 
 // compileC compiles and links C sources of a folder.
 func compileC(ctx context.Context, dir string, sources []string) (m abi.Manifest, wasm []byte, err error) {
-	manifest, err := os.ReadFile(filepath.Join(dir, manifestFile)) //nolint:gosec // a file of the user's project
+	raw, err := os.ReadFile(filepath.Join(dir, manifestFile)) //nolint:gosec // a file of the user's project
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil, carrel.Fail(buildOp, abi.BadRequest, dir+" has C sources and no "+manifestFile+", which declares the plugin; `carrel new --lang c` shows one")
 	}
 	if err != nil {
 		return m, nil, fmt.Errorf("read manifest: %w", err)
 	}
-	m, err = plugins.ParseManifest(manifest, plugins.Known{})
+	m, err = manifest.Parse(raw, manifest.Known{})
 	if err != nil {
 		return m, nil, fmt.Errorf("read %s: %w", manifestFile, err)
 	}
@@ -67,7 +68,7 @@ func compileC(ctx context.Context, dir string, sources []string) (m abi.Manifest
 		return m, nil, err
 	}
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, manifest); err != nil {
+	if err := json.Compact(&compact, raw); err != nil {
 		return m, nil, fmt.Errorf("read manifest: %w", err)
 	}
 	if wasm, err = embedded(out, compact.Bytes()); err != nil {
@@ -84,6 +85,6 @@ func admit(ctx context.Context, wasm []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	_, err = plugins.NewAdmit(plugins.Known{}, box)(ctx, plugins.Candidate{Module: wasm})
+	_, err = plugins.NewAdmit(manifest.Known{}, box)(ctx, plugins.Candidate{Module: wasm})
 	return err
 }

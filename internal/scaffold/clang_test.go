@@ -16,7 +16,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/internal/scaffold"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 var update = flag.Bool("update", false, "build sdk/c/testdata/hello.wasm anew")
@@ -87,7 +87,7 @@ func TestTheGuestOfCRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := plugins.ParseManifest(raw, plugins.Known{})
+	m, err := manifest.Parse(raw, manifest.Known{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 	guest "github.com/carrelhost/carrel/sdk/go"
 )
 
@@ -39,7 +39,7 @@ func compileGo(ctx context.Context, dir string) (m abi.Manifest, wasm []byte, er
 	if err != nil {
 		return m, nil, err
 	}
-	m, err = plugins.ParseManifest(raw, plugins.Known{})
+	m, err = manifest.Parse(raw, manifest.Known{})
 	if err != nil {
 		return m, nil, fmt.Errorf("read the plugin's declaration: %w", err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/carrelhost/carrel/host/schema"
 	"github.com/carrelhost/carrel/host/strictjson"
 	"github.com/carrelhost/carrel/internal/scaffold"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 	guestsdk "github.com/carrelhost/carrel/sdk/go"
 )
 
@@ -337,7 +337,7 @@ func TestWhatTheSDKDeclaresIsWhatAHostReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := plugins.ParseManifest(raw, plugins.Known{})
+	m, err := manifest.Parse(raw, manifest.Known{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/model/modeltest"
-	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/pack"
 )
 
 // Actor is somebody with an API key. Its methods fail the test unless what
@@ -102,7 +102,7 @@ func (a *Actor) Upload(wasm []byte) client.Uploaded {
 // Pack packs a prompt source. Leaks are the host's to refuse.
 func Pack(t testing.TB, source string) []byte {
 	t.Helper()
-	wasm, _, err := plugins.Pack("plugin.md", []byte(source))
+	wasm, _, err := pack.Prompt("plugin.md", []byte(source))
 	if err != nil && carrel.CodeOf(err) != abi.DefaultIDLeak {
 		t.Fatalf("pack: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/hostile"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/plugins"
+	"github.com/carrelhost/carrel/plugins/manifest"
 )
 
 func newSandbox(t *testing.T) *sandbox.Sandbox {
@@ -75,7 +76,7 @@ func TestNamesAreUnique(t *testing.T) {
 // TestModulesAreWhatTheySay holds each refusal against admission alone, without
 // a host around it.
 func TestModulesAreWhatTheySay(t *testing.T) {
-	admit := plugins.NewAdmit(plugins.Known{}, newSandbox(t))
+	admit := plugins.NewAdmit(manifest.Known{}, newSandbox(t))
 	for _, m := range hostile.Modules() {
 		if m.Slow && os.Getenv("CARREL_TEST_STRICT") == "" || m.Code == abi.TooLarge {
 			continue
