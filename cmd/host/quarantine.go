@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/client"
 )
 
@@ -17,8 +18,9 @@ func newQuarantineCommand(e env) *cobra.Command {
 		Use:   "quarantine",
 		Short: "List plugins that ran when the host crashed, with the administrator's key",
 		Long: "List the plugins, of all tenants, that ran when the host crashed: what a tenant\n" +
-			"calls the version (- if it is deleted), and the digest of its module. One that ran at a second crash within a week of another is\n" +
-			"quarantined: no version of these bytes is called until it is lifted.",
+			"calls the version (- if it is deleted), and the digest of its module. One that\n" +
+			"ran at a second crash within a week of another is quarantined: no version of\n" +
+			"these bytes is called until it is lifted.",
 		Args: onlyCommands,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl, err := n.admin()
@@ -51,12 +53,19 @@ func printCrashed(w io.Writer, all []client.CrashedModule) {
 		if !m.Since.IsZero() {
 			state = "quarantined"
 		}
-		about := []string{state, strconv.Itoa(len(m.Crashes)), m.Crashes[len(m.Crashes)-1].Local().Format(time.DateTime), m.Digest}
+		about := []string{state, strconv.Itoa(len(m.Crashes)), lastCrash(m), m.Digest}
 		for _, who := range whoRan(m) {
 			rows = append(rows, append(who, about...))
 		}
 	}
 	table(w, []string{"TENANT", "VERSION", "STATE", "CRASHES", "LAST", "DIGEST"}, rows)
+}
+
+func lastCrash(m client.CrashedModule) string {
+	if len(m.Crashes) == 0 {
+		return "-"
+	}
+	return m.Crashes[len(m.Crashes)-1].Local().Format(time.DateTime)
 }
 
 // whoRan returns each tenant that ran a module, and what it calls the version;
@@ -88,9 +97,13 @@ func newQuarantineLiftCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lift DIGEST",
 		Short: "Let a quarantined plugin run again",
-		Long:  "Let a quarantined plugin run again, at once. Its next crash is its first.",
-		Args:  exactly(1),
+		Long: "Forget at which crashes a plugin ran. If it is quarantined, it runs again, at\n" +
+			"once. Its next crash is its first.",
+		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if _, err := carrel.ParseDigest(args[0]); err != nil {
+				return usageError{err}
+			}
 			cl, err := n.admin()
 			if err != nil {
 				return err
@@ -98,7 +111,7 @@ func newQuarantineLiftCommand(e env) *cobra.Command {
 			if err := cl.LiftQuarantine(c.Context(), args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "%s runs again\n", args[0])
+			fmt.Fprintf(e.stdout, "%s may run: its crashes are forgotten\n", args[0])
 			return nil
 		},
 	}

@@ -27,7 +27,8 @@ type Context struct {
 }
 
 // New returns a context that ends after a time at the latest; 0 is never. late
-// says why it did so, and is asked once at the most; nil is
+// says why it will have done so: it is asked when somebody first waits, mostly
+// long before, once at the most, and may not use the context. nil is
 // context.DeadlineExceeded. The caller calls End.
 func New(parent context.Context, most time.Duration, late func() error) *Context {
 	c := &Context{Context: parent, late: late}

@@ -25,7 +25,8 @@ type Call struct {
 	// that of the context.
 	Limit time.Duration
 	// LimitCause says why a call ended that took longer than Limit. It is
-	// asked once at the most; nil is context.DeadlineExceeded.
+	// asked before that, or never, once at the most; nil is
+	// context.DeadlineExceeded.
 	LimitCause func() error
 }
 

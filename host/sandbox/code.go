@@ -134,7 +134,7 @@ func rewrite(m *module.Module) (out *module.Rewritten, err error) {
 type queue struct {
 	places *slots.Pool
 	share  string
-	stage  func(Stage) // told StageQueue if there is no place at once, StageCompile when there is
+	stage  func(Stage) // told StageQueue if there is no place at once
 }
 
 // enter takes a place, once it is the share's turn, until leave.

@@ -27,7 +27,8 @@ type Config struct {
 	CompileWall    time.Duration // that such a process takes; 0 = 60 s
 
 	// CacheDir is the directory of compiled code, which New makes if it is
-	// missing. One sandbox at a time may use it. Empty: code is in memory only.
+	// missing. It is the sandbox's alone: what else is in it is removed. One
+	// sandbox at a time may use it. Empty: code is in memory only.
 	CacheDir   string
 	CacheBytes int64 // of all code in CacheDir; 0 = 2 GiB
 
@@ -42,7 +43,7 @@ type Config struct {
 	// this process. It is closed after the sandbox. nil: nobody looks.
 	Marks *marker.File
 
-	Slots        int           // guests on a CPU at once; 0 = one more than there are CPUs for this process
+	Slots        int           // guests on a CPU at once; 0 = as many as Go's scheduler has threads, 2 at least
 	AdmitTimeout time.Duration // for _initialize and carrel_describe together, and once more for a warm-up; 0 = 5 s
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000
@@ -134,7 +135,7 @@ func (c Config) complete() (Config, error) {
 		value    *int
 		standard int
 	}{
-		{"Slots", &c.Slots, min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) + 1},
+		{"Slots", &c.Slots, max(2, runtime.GOMAXPROCS(0))},
 		{"OutputBytes", &c.OutputBytes, 1 << 20},
 		{"LogBytes", &c.LogBytes, 64 << 10},
 		{"HostCalls", &c.HostCalls, 10_000},

@@ -103,20 +103,61 @@ func (in *instance) reset(p *program) bool {
 // time, and makes room if all plugins keep too much.
 func (p *Plugin) keep(in *instance) bool {
 	more := in.count(&p.sandbox.idle)
-	p.mu.Lock()
-	if p.closed || len(p.idle) >= p.sandbox.cfg.Slots {
-		p.mu.Unlock()
+	if !p.put(idler{instance: in, since: time.Now()}) {
 		return false
 	}
-	p.idle = append(p.idle, idler{instance: in, since: time.Now()})
-	if !p.sandbox.idle.looked.Load() { // under mu: see trim
-		p.sandbox.look()
-	}
-	p.mu.Unlock()
 	if more {
 		p.sandbox.makeRoom()
 	}
 	return true
+}
+
+// put adds an instance to those that wait, unless they are enough, and has
+// somebody look at them later.
+func (p *Plugin) put(i idler) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.idle)
+	if p.closed || n >= p.sandbox.cfg.Slots {
+		return false
+	}
+	for n > 0 && p.idle[n-1].since.After(i.since) {
+		n--
+	}
+	p.idle = slices.Insert(p.idle, n, i)
+	if !p.sandbox.idle.looked.Load() { // under mu: see age
+		p.sandbox.look()
+	}
+	return true
+}
+
+// takeOut takes those that which names out of the instances that wait. The
+// caller has each of them shrink, without a lock: the system takes its time to
+// take memory back, and calls do not wait for that, but Close does.
+func (p *Plugin) takeOut(which func(idler) bool) (out []idler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed { // Close has them
+		return nil
+	}
+	p.idle = slices.DeleteFunc(p.idle, func(i idler) bool {
+		if !which(i) {
+			return false
+		}
+		out = append(out, i)
+		return true
+	})
+	p.calls.Add(len(out))
+	return out
+}
+
+// shrink takes memory from an instance that was taken out, which then waits
+// again; or closes it, also if there is nothing to take.
+func (p *Plugin) shrink(i idler, closes bool) {
+	defer p.calls.Done()
+	if closes || i.trimmed || !i.trim() || !p.put(i) {
+		i.instance.close(context.Background())
+	}
 }
 
 // count brings the sum up to date with what the instance keeps now, and
@@ -151,7 +192,7 @@ func (s *Sandbox) look() {
 	}
 	s.idle.mu.Lock()
 	defer s.idle.mu.Unlock()
-	s.idle.timer = time.AfterFunc(s.cfg.Idle, s.trim)
+	s.idle.timer = time.AfterFunc(s.cfg.Idle, s.age)
 }
 
 // stop ends the looks, when every plugin is closed.
@@ -163,42 +204,42 @@ func (m *idleMemory) stop() {
 	}
 }
 
-// trim takes the memory of instances that waited for a time, and closes those
+// age takes the memory of instances that waited for a time, and closes those
 // that waited for closeAfter times of it.
-func (s *Sandbox) trim() {
-	// Before it looks: whoever keeps an instance either sees this and plans
-	// the next look, or kept it before and is seen here.
+func (s *Sandbox) age() {
+	// Before it looks: whoever puts an instance either sees this and plans the
+	// next look, or put it before and is seen here.
 	s.idle.looked.Store(false)
 	left := 0
 	for _, p := range s.everyPlugin() {
-		left += p.trim(s.cfg.Idle)
+		left += p.age(s.cfg.Idle)
 	}
 	if left > 0 {
 		s.look()
 	}
 }
 
-// trim is the sandbox's, of one plugin. It returns how many instances are
-// left. An idle of 0 closes all.
-func (p *Plugin) trim(idle time.Duration) (left int) {
+// age is the sandbox's, of one plugin. It returns how many instances are left.
+func (p *Plugin) age(idle time.Duration) (left int) {
+	now := time.Now()
+	ends := func(i idler) bool { return now.Sub(i.since) >= closeAfter*idle }
+	for _, i := range p.takeOut(func(i idler) bool { return ends(i) || !i.trimmed && now.Sub(i.since) >= idle }) {
+		p.shrink(i, ends(i))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	p.idle = slices.DeleteFunc(p.idle, func(i idler) bool {
-		return now.Sub(i.since) >= closeAfter*idle && i.end()
-	})
-	for n := range p.idle {
-		if i := &p.idle[n]; !i.trimmed && now.Sub(i.since) >= idle {
-			i.trim() // what fails closes it later, with what it has
-		}
-	}
 	return len(p.idle)
 }
 
-// end closes the instance.
-func (i *idler) end() bool {
-	i.instance.close(context.Background())
-	return true
+// closeIdle closes the instances that wait. Nobody calls any more.
+func (p *Plugin) closeIdle() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	for _, i := range idle {
+		i.instance.close(context.Background())
+	}
 }
 
 // waiting is an instance that makeRoom may take.
@@ -243,18 +284,10 @@ func (s *Sandbox) closeHalf() bool {
 	return len(all) > 0
 }
 
-// yield takes memory from an instance, or closes it, unless it was used
-// meanwhile.
+// yield shrinks an instance, unless it was used meanwhile.
 func (p *Plugin) yield(w idler, closes bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := slices.IndexFunc(p.idle, func(i idler) bool { return i.instance == w.instance && i.since.Equal(w.since) })
-	if n < 0 {
-		return
-	}
-	if i := &p.idle[n]; closes || i.trimmed || !i.trim() {
-		i.end()
-		p.idle = slices.Delete(p.idle, n, n+1)
+	for _, i := range p.takeOut(func(i idler) bool { return i.instance == w.instance && i.since.Equal(w.since) }) {
+		p.shrink(i, closes)
 	}
 }
 

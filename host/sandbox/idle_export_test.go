@@ -34,10 +34,8 @@ func IdleBytes(s *Sandbox) int64 { return s.idle.bytes.Load() }
 // Trim takes the memory of all instances that wait, as after Config.Idle.
 func Trim(s *Sandbox) {
 	for _, p := range s.everyPlugin() {
-		p.mu.Lock()
-		for n := range p.idle {
-			p.idle[n].trim()
+		for _, i := range p.takeOut(func(i idler) bool { return !i.trimmed }) {
+			p.shrink(i, false)
 		}
-		p.mu.Unlock()
 	}
 }

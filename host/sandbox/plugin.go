@@ -18,7 +18,7 @@ type Plugin struct {
 	mu     sync.Mutex
 	closed bool
 	idle   []idler        // instances, the last one used last
-	calls  sync.WaitGroup // Add under mu
+	calls  sync.WaitGroup // what Close waits for: Add under mu while not closed, or by what counts already
 	gone   chan struct{}  // closed when Close has released everything
 	err    error          // of the release; read after gone
 }
@@ -148,7 +148,7 @@ func (p *Plugin) Close() error {
 	p.mu.Unlock()
 	if first {
 		p.calls.Wait()
-		p.trim(0)
+		p.closeIdle()
 		p.err = p.sandbox.forget(p)
 		close(p.gone)
 	}

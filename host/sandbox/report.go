@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"slices"
 	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox/module"
@@ -48,7 +49,7 @@ type Image struct {
 // compiled fills in what is known before any code runs.
 func (r *Report) compiled(c *code, w *module.Rewritten) {
 	r.Path, r.Why = howItRuns(c, w)
-	r.Exports, r.Imports = c.list, c.imports
+	r.Exports, r.Imports = slices.Clone(c.list), slices.Clone(c.imports)
 	r.CodeBytes = len(w.Code)
 	for _, d := range w.Data {
 		r.DataBytes += len(d.Bytes)
@@ -73,16 +74,11 @@ func (s *Sandbox) measured(in *instance, r *Report) {
 const (
 	PathPrompt = "prompt" // there is no code: nothing of the module ever executes
 	PathReset  = "reset"  // an instance is restored after each call
-	PathImage  = "image"  // a new instance with the initialised state for each call
+	PathImage  = "image"  // a new instance with the module's data for each call
 	PathPlain  = "plain"  // a new instance for each call, which initialises itself
 )
 
 // Has reports whether the module exports a function that can be called.
 func (r Report) Has(export string) bool {
-	for _, e := range r.Exports {
-		if e == export {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.Exports, export)
 }

@@ -71,7 +71,8 @@ const (
 )
 
 // Open takes stock of a directory, without reading the files, and removes what
-// is too much and what a process that was killed left. A directory that others
+// is too much and everything that is no entry, whoever put it there: the
+// directory is the cache's alone. A directory that others
 // may write is refused: they could say what runs in this process. One that
 // cannot be made or written is not: the log says so, and nothing is kept.
 func Open(cfg Config) (*Cache, error) {
