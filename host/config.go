@@ -33,6 +33,8 @@ type Config struct {
 	Limits Limits `yaml:"limits" envPrefix:"LIMITS_"`
 	Memory Memory `yaml:"memory" envPrefix:"MEMORY_"`
 
+	Sandbox Sandbox `yaml:"sandbox" envPrefix:"SANDBOX_"`
+
 	// CompileCommand starts a process that compiles a module: it calls
 	// sandbox.CompileChild with the arguments that are added to it. Empty:
 	// modules are compiled in the host's process, without limits on time and
@@ -159,7 +161,8 @@ func DefaultConfig() Config {
 			MessagesPerHistory: 10_000, WindowBytes: 8 << 20, ImportBytes: 64 << 20, EvictionRecords: store.DefaultEvictionRecords,
 			IdempotencyKeys: 100_000, IdempotencyBytes: 256 << 20,
 		},
-		Memory: Memory{ScrubInterval: 24 * time.Hour, EvictionsKept: 7 * 24 * time.Hour},
+		Memory:  Memory{ScrubInterval: 24 * time.Hour, EvictionsKept: 7 * 24 * time.Hour},
+		Sandbox: defaultSandbox(),
 	}
 }
 
@@ -215,6 +218,7 @@ func (c Config) Validate() error {
 		fault("CARREL_ADMIN_KEY", "it must differ from CARREL_OWNER_KEY: the administrator's key is good for nothing else")
 	}
 	errs = append(errs, c.Memory.validate(c.Limits)...)
+	errs = append(errs, c.Sandbox.validate()...)
 	limits := c.Limits.all()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if limits[name] <= 0 {

@@ -19,7 +19,7 @@ func faultsOf(change func(*host.Config)) []string {
 	return nil
 }
 
-func TestSettingsOfMemoryAreCheckedAndFaultsNameThem(t *testing.T) {
+func TestSettingsAreCheckedAndFaultsNameThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*host.Config)
 		faults []string // how each begins
@@ -46,6 +46,12 @@ func TestSettingsOfMemoryAreCheckedAndFaultsNameThem(t *testing.T) {
 		"windows without bytes":      {func(c *host.Config) { c.Limits.WindowBytes = 0 }, []string{"limits.windowBytes: it must be positive"}},
 		"imports without bytes":      {func(c *host.Config) { c.Limits.ImportBytes = -1 }, []string{"limits.importBytes: it must be positive"}},
 		"no room for an import":      {func(c *host.Config) { c.Limits.BodyBytes = 32 << 20 }, []string{"limits.bodyBytes: it must be at least limits.importBytes (67108864)"}},
+		"guests without fuel":        {func(c *host.Config) { c.Sandbox.Fuel = 0 }, []string{"sandbox.fuel: it is 0 and must be from 1000000"}},
+		"a negative number of slots": {func(c *host.Config) { c.Sandbox.Slots = -1 }, []string{"sandbox.slots: it is -1 and must be from 0"}},
+		"no memory to compile in":    {func(c *host.Config) { c.Sandbox.CompileMemory = 1 << 20 }, []string{"sandbox.compileMemory: it is 1048576"}},
+		"no time to compile in":      {func(c *host.Config) { c.Sandbox.CompileTime = time.Millisecond }, []string{"sandbox.compileTime: it is 1ms and must be from 1s to 24h0m0s"}},
+		"admissions without time":    {func(c *host.Config) { c.Sandbox.AdmitTimeout = 0 }, []string{"sandbox.admitTimeout: it is 0s"}},
+		"several of guests":          {func(c *host.Config) { c.Sandbox.HostCalls, c.Sandbox.Idle = 0, -1 }, []string{"sandbox.hostCalls: ", "sandbox.idle: "}},
 		"several faults at once":     {func(c *host.Config) { c.Memory = host.Memory{ScrubInterval: 1}; c.Limits.WindowBytes = 0 }, []string{"memory.scrubInterval: ", "memory.evictionsKept: ", "limits.windowBytes: "}},
 	} {
 		t.Run(name, func(t *testing.T) {

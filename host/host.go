@@ -202,10 +202,11 @@ var (
 )
 
 func (h *Host) sandboxConfig() sandbox.Config {
-	return sandbox.Config{
-		Module: h.moduleLimits(), CompileCommand: h.cfg.CompileCommand, CacheDir: h.dir.Path(dirCode),
-		SnapshotDir: h.dir.Path(dirSnapshots), Log: h.log, Marks: h.marks, IdleBytes: h.cfg.Limits.IdleBytes,
-	}
+	cfg := h.cfg.Sandbox.config()
+	cfg.Module, cfg.CompileCommand = h.moduleLimits(), h.cfg.CompileCommand
+	cfg.CacheDir, cfg.SnapshotDir = h.dir.Path(dirCode), h.dir.Path(dirSnapshots)
+	cfg.Log, cfg.Marks, cfg.IdleBytes = h.log, h.marks, h.cfg.Limits.IdleBytes
+	return cfg
 }
 
 func (h *Host) moduleLimits() module.Limits {

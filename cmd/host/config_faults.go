@@ -84,7 +84,7 @@ func (w whence) lineOf(path string) int {
 		if dot < 0 {
 			return 0
 		}
-		if path = path[:dot]; path == "limits" || path == "memory" {
+		if path = path[:dot]; path == "limits" || path == "memory" || path == "sandbox" {
 			return 0 // all their settings have defaults
 		}
 	}

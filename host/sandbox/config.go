@@ -60,6 +60,17 @@ type Config struct {
 
 const mostBytes = 1 << 30 // of any configured bound; lengths cross the guest boundary in 32 bits
 
+// DefaultConfig returns what New makes of the zero Config, but for Slots, which
+// depend on the process.
+func DefaultConfig() Config {
+	cfg, err := Config{}.complete()
+	if err != nil {
+		panic(err) // a default is wrong
+	}
+	cfg.Slots = 0
+	return cfg
+}
+
 // complete fills in the defaults and judges the rest.
 func (c Config) complete() (Config, error) {
 	if c.Module == (module.Limits{}) {

@@ -1,0 +1,34 @@
+package host_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/model/modeltest"
+	"github.com/carrelhost/carrel/host/sandbox/hostile"
+)
+
+// TestGuestsHaveWhatIsConfigured has a guest that never ends use up less fuel
+// than it has by default.
+func TestGuestsHaveWhatIsConfigured(t *testing.T) {
+	data := t.TempDir()
+	p := listening(t, command(t, "", data, modeltest.NewServer(t), "CARREL_SANDBOX_FUEL=7654321", "CARREL_SANDBOX_SLOTS=1"))
+	owner := &client.Client{Base: p.base, Key: strings.TrimSpace(read(t, filepath.Join(data, "owner.key")))}
+	for _, a := range hostile.Attacks() {
+		if a.Name != "eight calls spin at once" {
+			continue
+		}
+		if _, err := owner.Upload(t.Context(), a.Plugin(), client.UploadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		err := call(t.Context(), owner, hostile.Plugin, a.Method)
+		if code, limit := answer(err); code != abi.FuelExhausted || limit != "sandbox.fuel" || !strings.Contains(err.Error(), "7654321 units") {
+			t.Errorf("it ended with %v", err)
+		}
+		return
+	}
+	t.Fatal("there is no such attack")
+}
