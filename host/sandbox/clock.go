@@ -71,7 +71,8 @@ func (c *stubClock) look() int64 {
 }
 
 func (c *stubClock) pass(d time.Duration) {
-	// A century is enough; beyond it the sum would wrap around.
+	// 73 years are enough, after which the clock stands still. One more step,
+	// which is no longer than that, cannot make the sum wrap around.
 	if c.passed < math.MaxInt64/4 {
 		c.passed += min(int64(d), math.MaxInt64/4)
 	}

@@ -54,6 +54,7 @@ func call(ctx context.Context, r *run, a []uint64) int64 {
 		return r.refuse(abi.ENOSYS, abi.NotFound, "this host answers no operations", "")
 	}
 	r.hostCalls++
+	r.charge(ctx, len(request)*jsonUnits)
 	name, sent := abi.Op(op), bytes.Clone(request)
 	var result []byte
 	var refused *Refusal
@@ -79,7 +80,7 @@ func (r *run) noHandle() int64 {
 }
 
 // readHandle copies from a result; beyond its end there are 0 bytes.
-func readHandle(_ context.Context, r *run, a []uint64) int64 {
+func readHandle(ctx context.Context, r *run, a []uint64) int64 {
 	b, ok := r.results.byHandle[uint32(a[0])]
 	if !ok {
 		return r.noHandle()
@@ -88,7 +89,7 @@ func readHandle(_ context.Context, r *run, a []uint64) int64 {
 	if !ok {
 		return r.outside("destination")
 	}
-	return copyFrom(dst, b, uint32(a[1]))
+	return r.copy(ctx, dst, b, uint32(a[1]))
 }
 
 func closeHandle(_ context.Context, r *run, a []uint64) int64 {
@@ -108,9 +109,11 @@ func feature(_ context.Context, r *run, a []uint64) int64 {
 	switch {
 	case !ok:
 		return r.outside("name")
+	case len(name) > abi.MaxOpBytes: // no name is so long, and no more of it is looked at
+		return 0
 	case !utf8.Valid(name):
 		return r.refuse(abi.EINVAL, abi.BadRequest, "the name is not valid UTF-8", "")
-	case len(name) > abi.MaxOpBytes || r.host == nil || !r.host.Knows(string(name)):
+	case r.host == nil || !r.host.Knows(string(name)):
 		return 0
 	default:
 		return 1

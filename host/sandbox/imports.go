@@ -123,6 +123,7 @@ func enter(ctx context.Context, do hostFunc, stack []uint64) int64 {
 			panic(&stop{broken: fmt.Errorf("host panicked: %v\n%s", v, debug.Stack())})
 		}
 	}()
+	r.charge(ctx, importUnits)
 	return do(ctx, r, stack)
 }
 
@@ -169,12 +170,12 @@ func (r *run) outside(what string) int64 {
 
 // lastError copies as much of the JSON as fits and answers its whole length,
 // 0 before the first refusal, so that a guest can come back with more room.
-func lastError(_ context.Context, r *run, a []uint64) int64 {
+func lastError(ctx context.Context, r *run, a []uint64) int64 {
 	dst, ok := r.bytes(uint32(a[0]), uint32(a[1]))
 	if !ok {
 		// The refusal that the guest asks about is kept.
 		return -int64(abi.EINVAL)
 	}
-	copy(dst, r.refusal)
+	r.copy(ctx, dst, r.refusal, 0)
 	return int64(len(r.refusal))
 }

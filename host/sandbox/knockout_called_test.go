@@ -22,7 +22,7 @@ const (
 	// callTime is how long an attack may take, and callUses what it may
 	// compute beyond that. Computed time is not longer on a busy machine.
 	callTime = 150 * time.Millisecond
-	callUses = callTime + 100*time.Millisecond
+	callUses = callTime + 50*time.Millisecond
 
 	heldHostCalls   = 1000
 	heldResultBytes = 16 << 20

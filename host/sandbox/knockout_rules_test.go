@@ -76,10 +76,10 @@ func rules() []rule {
 		return nil, false`, `if unless("a guest may have no memory", r.memory == nil, false) {
 		return nil, false`},
 		{"sandbox", "instance.go", `size > l.most ||`, `size > unless("memory stops at its limit", l.most, 1<<40) ||`},
-		{"sandbox", "logbook.go", `max(l.left+1-pending.Len(), 0)`, `unless("a line without an end is cut", max(l.left+1-pending.Len(), 0), len(line))`},
-		{"sandbox", "logbook.go", `room := l.left - lineBytes`, `room := unless("a line is cut to what there is room for", l.left-lineBytes, 1<<30)`},
+		{"sandbox", "logbook.go", `min(l.left-lineBytes, longestLine)`, `unless("a line is cut to what there is room for", min(l.left-lineBytes, longestLine), 1<<30)`},
 		{"sandbox", "logbook.go", `l.left -= len(kept) + lineBytes`, `l.left -= len(kept) + unless("an empty line is not free", lineBytes, 0)`},
 		{"sandbox", "logbook.go", `len(text) > stackBytes`, `len(text) > unless("a stack is cut", stackBytes, 1<<30)`},
+		{"sandbox", "work.go", `- int64(units)`, `- int64(unless("what the host does is charged", units, 0))`},
 		{"sandbox", "hostcall.go", `len(name) > abi.MaxOpBytes`, `len(name) > unless("a feature's name is short", abi.MaxOpBytes, 1<<30)`},
 	}
 }

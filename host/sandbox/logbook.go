@@ -27,6 +27,10 @@ const (
 // not free.
 const lineBytes = 16
 
+// longestLine is how much of a line is kept, whatever room there is: its text
+// is checked in one go.
+const longestLine = 64 << 10
+
 // logbook keeps a run's lines within a number of bytes.
 type logbook struct {
 	lines   []LogLine
@@ -39,22 +43,25 @@ type logbook struct {
 
 var streamLevels = [2]int{levelInfo, levelWarning}
 
-// add keeps as much of a line as there is room for. It copies text.
-func (l *logbook) add(level int, text []byte) {
+// add keeps as much of a line as there is room for. It copies text, and says
+// how many of its bytes it looked at.
+func (l *logbook) add(level int, text []byte) (seen int) {
 	if l.left < lineBytes {
 		l.dropped++
-		return
+		return 0
 	}
-	room := l.left - lineBytes
+	room := min(l.left-lineBytes, longestLine)
 	// Bytes that are no text grow when they are replaced: the room is looked
 	// at before, for the cost of it, and after.
-	valid := strings.ToValidUTF8(string(prefix(text, room)), "\ufffd")
+	first := prefix(text, room)
+	valid := strings.ToValidUTF8(string(first), "\ufffd")
 	kept := prefix(valid, room)
 	if len(text) > room || len(kept) < len(valid) {
 		l.dropped++
 	}
 	l.left -= len(kept) + lineBytes
 	l.lines = append(l.lines, LogLine{Level: level, Text: kept})
+	return len(first)
 }
 
 // prefix returns at most n bytes of text, and no part of a character.
@@ -69,24 +76,29 @@ func prefix[T string | []byte](text T, n int) T {
 }
 
 // write takes what a guest wrote to stdout (0) or stderr (1), in any pieces,
-// and makes lines of it.
-func (l *logbook) write(stream int, b []byte) {
+// and makes lines of it. It looks at taken bytes only, as much as it keeps: the
+// end of a line that is longer than all the room is of no interest, because
+// there is no room for what follows it.
+func (l *logbook) write(stream int, b []byte) (taken int) {
 	pending := &l.streams[stream]
-	for len(b) > 0 {
-		if l.left < lineBytes {
+	for taken < len(b) {
+		if l.left < lineBytes || pending.Len() > l.left {
 			l.dropped++
-			return
+			return taken
 		}
-		line, rest, ended := bytes.Cut(b, []byte{'\n'})
-		// Not more than could be kept: the rest of the line is counted as
-		// dropped by the one byte that is too much.
-		pending.Write(line[:min(len(line), max(l.left+1-pending.Len(), 0))])
-		b = rest
+		// The rest of a line is counted as dropped by the one byte that is
+		// too much.
+		next := b[taken:min(len(b), taken+l.left+1-pending.Len())]
+		line, _, ended := bytes.Cut(next, []byte{'\n'})
+		pending.Write(line)
+		taken += len(line)
 		if ended {
+			taken++
 			l.add(streamLevels[stream], pending.Bytes())
 			pending.Reset()
 		}
 	}
+	return taken
 }
 
 // trap keeps a line about the guest's end, which there is always room for.

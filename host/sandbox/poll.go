@@ -46,6 +46,7 @@ func wasiPoll(ctx context.Context, r *run, a []uint64) int64 {
 	if errno := r.put32(result, 0); errno != wasiOK {
 		return errno
 	}
+	r.charge(ctx, int(n)*subscriptionUnits)
 	subscriptions := make([]subscription, 0, n)
 	shortest := uint64(math.MaxUint64)
 	for ; len(list) > 0; list = list[subscriptionBytes:] {

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"encoding/binary"
-	"math"
 
 	"github.com/carrelhost/carrel/abi"
 )
@@ -111,14 +110,14 @@ func (r *run) clockNow(id uint32) (ns int64, ok bool) {
 // a broken system, so it is far more than any of them asks for.
 const wasiRandomBytes = 1 << 20
 
-func wasiRandom(_ context.Context, r *run, a []uint64) int64 {
+func wasiRandom(ctx context.Context, r *run, a []uint64) int64 {
 	dst, ok := r.bytes(uint32(a[0]), uint32(a[1]))
 	switch {
 	case !ok:
 		return wasiFault
 	case len(dst) > wasiRandomBytes:
 		return wasiInval
-	case r.clock.random(dst) != nil:
+	case r.random(ctx, dst) != nil:
 		return wasiIO
 	default:
 		return wasiOK
@@ -182,12 +181,17 @@ func wasiFdStat(_ context.Context, r *run, a []uint64) int64 {
 	return wasiOK
 }
 
-// mostVectors bounds the pieces of one write; C libraries send two.
-const mostVectors = 1024
+const (
+	// mostVectors bounds the pieces of one write; C libraries send two.
+	mostVectors = 1024
+	// mostWritten is how much one write takes. Of more it takes the beginning
+	// and says so: the libraries of Go, Rust and C then send the rest.
+	mostWritten = 1 << 20
+)
 
-// wasiFdWrite takes everything for written: what the log has no room for is
+// wasiFdWrite takes for written what it takes: what the log has no room for is
 // dropped, because guests repeat what was not.
-func wasiFdWrite(_ context.Context, r *run, a []uint64) int64 {
+func wasiFdWrite(ctx context.Context, r *run, a []uint64) int64 {
 	const size = 8 // of a vector: pointer and length
 	fd, list, n, result := uint32(a[0]), uint32(a[1]), uint32(a[2]), uint32(a[3])
 	if fd != stdout && fd != stderr {
@@ -200,6 +204,7 @@ func wasiFdWrite(_ context.Context, r *run, a []uint64) int64 {
 	if !ok {
 		return wasiFault
 	}
+	r.charge(ctx, int(n)*vectorUnits)
 	var total uint64
 	for v := vectors; len(v) > 0; v = v[size:] {
 		ptr, length := binary.LittleEndian.Uint32(v), binary.LittleEndian.Uint32(v[4:])
@@ -208,17 +213,17 @@ func wasiFdWrite(_ context.Context, r *run, a []uint64) int64 {
 		}
 		total += uint64(length)
 	}
-	if total > math.MaxInt32 {
-		return wasiInval
-	}
-	if errno := r.put32(result, uint32(total)); errno != wasiOK {
+	left := min(total, mostWritten)
+	if errno := r.put32(result, uint32(left)); errno != wasiOK {
 		return errno
 	}
 	// The count may have been written over the vectors: a guest that does
 	// that gets nonsense, but within the bounds that are checked again.
-	for v := vectors; len(v) > 0; v = v[size:] {
+	for v := vectors; len(v) > 0 && left > 0; v = v[size:] {
 		if b, ok := r.bytes(binary.LittleEndian.Uint32(v), binary.LittleEndian.Uint32(v[4:])); ok {
-			r.log.write(int(fd-stdout), b)
+			b = b[:min(uint64(len(b)), left)]
+			left -= uint64(len(b))
+			r.print(ctx, int(fd-stdout), b)
 		}
 	}
 	return wasiOK

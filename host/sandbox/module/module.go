@@ -62,8 +62,9 @@ var sectionRank = [...]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 10}
 //
 // Its error is a *carrel.Error with code invalid_module for bytes that are no
 // well-formed core module, limit_exceeded with the limit's name, or
-// unknown_import naming every import that a host does not offer. Messages
-// hold no control characters, whatever the bytes are.
+// unknown_import naming the imports that a host does not offer: the first 50,
+// and how many more there are. Messages hold no control characters, whatever
+// the bytes are.
 func Read(b []byte, limits Limits) (*Module, error) {
 	if len(b) > limits.Bytes {
 		return nil, overLimit("module.bytes", "the module is %d bytes, at most %d are allowed; "+
