@@ -15,8 +15,8 @@ func newScrubCommand(e env) *cobra.Command {
 	var status bool
 	c := &cobra.Command{
 		Use:   "scrub",
-		Short: "Take what was deleted off the host's disk, with the administrator's key",
-		Long: "Take what was deleted off the host's disk: after it no byte of that is left in\n" +
+		Short: "Take deleted memory off the host's disk, with the administrator's key",
+		Long: "Take deleted memory off the host's disk: after it no byte of that is left in\n" +
 			"the data directory. Writes wait until it is done, which takes longer the more\n" +
 			"is stored. A host does it by itself at shutdown and every memory.scrubInterval.",
 		Args: exactly(0),
