@@ -19,6 +19,7 @@ const module = "github.com/carrelhost/carrel"
 var floor = map[string]int{
 	"abi":               0,
 	"internal/spelling": 0,
+	"internal/testproc": 0,
 
 	"":         1,
 	"examples": 1,
@@ -97,7 +98,7 @@ var only = map[string][]string{
 	"database/sql":                      {"store/sqlite", "bench/memory"},
 	"github.com/sashabaranov/go-openai": {"host/model/openai"},
 	"github.com/spf13/cobra":            {"cmd/host"},
-	"testing":                           {"internal/testenv", "host/model/modeltest", "store/storetest"},
+	"testing":                           {"internal/testenv", "internal/testproc", "host/model/modeltest", "store/storetest"},
 }
 
 // standardOnly are the packages that guests build too: nothing from outside.
