@@ -14,33 +14,14 @@ import (
 	"testing"
 
 	"github.com/carrelhost/carrel/host/sandbox/cache"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
-
-// withoutFiles runs f while this process can open no file.
-func withoutFiles(t *testing.T, f func()) {
-	t.Helper()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	none := before
-	none.Cur = 0
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	f()
-}
 
 func TestWhatCannotBeReadAtTheMomentIsKept(t *testing.T) {
 	dir, c, log := empty(t, 100)
 	write(c, "entry", "content")
 	nobody := func(io.Reader, int64) error { t.Error("there is something to read"); return nil }
-	withoutFiles(t, func() {
+	testproc.WithFiles(t, 0, func() {
 		if err := c.Read("entry", "file", nobody); !errors.Is(err, cache.ErrLack) || !errors.Is(err, syscall.EMFILE) {
 			t.Errorf("to read it without files gives %v", err)
 		}
