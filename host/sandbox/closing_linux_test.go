@@ -2,15 +2,13 @@ package sandbox_test
 
 import (
 	"errors"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // TestAKilledGuestsMemoryIsGoneWithItsSlot ends calls by their time that wrote
@@ -27,7 +25,7 @@ func TestAKilledGuestsMemoryIsGoneWithItsSlot(t *testing.T) {
 	}
 	p := open(t, s, m.Bytes())
 	took := errors.New("it took too long")
-	before := residentBytes(t)
+	before := testproc.Memory(t, testproc.Resident)
 	for range 5 {
 		_, err := p.Call(t.Context(), sandbox.Call{
 			Export: "run", Share: "a", Limit: 50 * time.Millisecond, LimitCause: func() error { return took },
@@ -36,7 +34,7 @@ func TestAKilledGuestsMemoryIsGoneWithItsSlot(t *testing.T) {
 			t.Fatalf("it ended with %v", err)
 		}
 		release := sandbox.OccupySlot(t, s, "b")
-		if now := residentBytes(t); now > before+written/2 {
+		if now := testproc.Memory(t, testproc.Resident); now > before+written/2 {
 			t.Errorf("the process had %d KiB and has %d", before>>10, now>>10)
 		}
 		release()
@@ -50,17 +48,4 @@ func TestAKilledGuestsMemoryIsGoneWithItsSlot(t *testing.T) {
 	if held, waiting := sandbox.OnSlots(s, "a"); held != 0 || waiting != 0 {
 		t.Errorf("after Close %d slots are held, and %d wait", held, waiting)
 	}
-}
-
-func residentBytes(t *testing.T) int64 {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }

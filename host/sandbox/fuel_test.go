@@ -85,7 +85,8 @@ func TestNothingFreezesTheProcess(t *testing.T) {
 					}
 				}
 			}()
-			go func() {
+			var collector sync.WaitGroup
+			collector.Go(func() {
 				for {
 					select {
 					case <-done:
@@ -94,7 +95,7 @@ func TestNothingFreezesTheProcess(t *testing.T) {
 						runtime.GC()
 					}
 				}
-			}()
+			})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			deadline, _ := ctx.Deadline()
@@ -111,6 +112,7 @@ func TestNothingFreezesTheProcess(t *testing.T) {
 			lateBy := time.Since(deadline)
 			close(done)
 			longest := <-beats
+			collector.Wait()
 			t.Logf("stopped %v after the deadline; the longest gap is %v", lateBy, longest)
 			if longest > gap {
 				t.Errorf("the process stood still for %v", longest)

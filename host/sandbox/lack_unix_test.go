@@ -7,33 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
-
-// withoutFiles runs f while this process can open no file.
-func withoutFiles(t *testing.T, f func()) {
-	t.Helper()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	none := before
-	none.Cur = 0
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	f()
-}
 
 // TestALackOfFilesIsNoDamage opens plugins, whose code or snapshot is in the
 // cache, while no file can be opened, and later.
@@ -47,7 +27,7 @@ func TestALackOfFilesIsNoDamage(t *testing.T) {
 	started(t, cfg, func(s *sandbox.Sandbox) {
 		lacks := func(what string, setup sandbox.Setup) {
 			t.Helper()
-			withoutFiles(t, func() {
+			testproc.WithFiles(t, 0, func() {
 				if _, err := s.Open(t.Context(), wasm, setup); carrel.CodeOf(err) != abi.Overloaded {
 					t.Errorf("without files for %s there is %v", what, err)
 				}

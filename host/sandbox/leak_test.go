@@ -2,16 +2,15 @@ package sandbox_test
 
 import (
 	"context"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // TestNothingOfACallStays makes many calls that end in every way and looks at
@@ -108,12 +107,5 @@ func footprint(t *testing.T) (rss, heap uint64, goroutines int) {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
-		pages, err := strconv.ParseUint(strings.Fields(string(b))[1], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rss = pages * uint64(os.Getpagesize())
-	}
-	return rss, m.HeapAlloc, runtime.NumGoroutine()
+	return uint64(testproc.Memory(t, testproc.Resident)), m.HeapAlloc, runtime.NumGoroutine()
 }

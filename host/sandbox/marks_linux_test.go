@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/marker"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // faultEnv makes a test the process that crashes, with its files in a
@@ -123,9 +123,7 @@ func crashed(t *testing.T) (report []byte, guests []marker.Guest) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), faultEnv+"="+dir)
-	if out, err := cmd.CombinedOutput(); err == nil || ctx.Err() != nil {
+	if out, err := testproc.Again(ctx, t, faultEnv+"="+dir).CombinedOutput(); err == nil || ctx.Err() != nil {
 		t.Fatalf("the process did not crash: %s", out)
 	}
 	report, err := os.ReadFile(filepath.Join(dir, "report"))

@@ -147,7 +147,7 @@ func FuzzGeneratedModules(f *testing.F) {
 }
 
 // FuzzCompile holds what Lint accepts against the engine: it compiles the
-// module or says what is wrong with it, and takes neither a second nor
+// module or says what is wrong with it, and takes neither five seconds nor
 // hundreds of megabytes for it.
 func FuzzCompile(f *testing.F) {
 	for seed := range uint64(10) {

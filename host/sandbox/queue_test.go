@@ -7,9 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/slots"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // stages collects what admissions tell, each under a name.
@@ -63,7 +65,7 @@ func TestAnAdmissionIsQueuedOnlyIfItWaits(t *testing.T) {
 	release := acquire(t, sandbox.Admissions(s), "one", "two")
 	done := make(chan error)
 	go func() { done <- admit(&second) }()
-	until(t, func() bool { return len(second.only(sandbox.StageQueue)) == 1 })
+	testproc.Until(t, "the second to be queued", func() bool { return len(second.only(sandbox.StageQueue)) == 1 })
 	if compiling := second.only(sandbox.StageCompile); len(compiling) > 0 {
 		t.Error("it compiles without a place")
 	}
@@ -93,7 +95,7 @@ func TestAdmissionsOfSharesTakeTurns(t *testing.T) {
 			}
 		})
 		waiting[share]++
-		until(t, func() bool { _, n := places.Of(share); return n == waiting[share] })
+		testproc.Until(t, "another of "+share+" to wait", func() bool { _, n := places.Of(share); return n == waiting[share] })
 	}
 	release()
 	group.Wait()
@@ -132,7 +134,7 @@ func TestOneShareHoldsUpNoOther(t *testing.T) {
 			for i := range many {
 				go func() { refused <- tc.enter(ctx, s, "mallory", numbered(i)) }()
 			}
-			until(t, func() bool { _, waiting := places.Of("mallory"); return waiting == many })
+			testproc.Until(t, "all of mallory's to wait", func() bool { _, waiting := places.Of("mallory"); return waiting == many })
 			if err := tc.enter(t.Context(), s, "acme", numbered(many)); err != nil {
 				t.Fatal(err)
 			}
@@ -156,27 +158,58 @@ func TestOneShareHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// What a guest does before its first call, it does in its share's turn.
+// What a guest does before its first call, it does in its share's turn. The
+// test takes the slot between two of them, to see which of them had it.
 func TestGuestsThatAreAdmittedTakeTheirSharesTurn(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	s := newSandbox(t, sandbox.Config{Slots: 1})
-	release := sandbox.OccupySlot(t, s, "first")
-	var group sync.WaitGroup
-	waits := func(share string, enter func() error) {
-		group.Go(func() {
-			if err := enter(); err != nil {
-				t.Error(err)
-			}
-		})
-		until(t, func() bool { _, waiting := sandbox.OnSlots(s, share); return waiting == 1 })
+	release := sandbox.OccupySlot(t, s, "test")
+	served := make(chan string, 3)
+	waits := func(share string, enter func()) {
+		_, before := sandbox.OnSlots(s, share)
+		go enter()
+		testproc.Until(t, "one of "+share+"'s to wait", func() bool { _, now := sandbox.OnSlots(s, share); return now > before })
 	}
-	waits("acme", func() error {
-		_, err := s.Admit(t.Context(), sandbox.Candidate{Module: numbered(1), Share: "acme"})
-		return err
+	ends := func(name string, err error) {
+		if err != nil {
+			name += ": " + err.Error()
+		}
+		served <- name
+	}
+	admitted := func(name string, n int) {
+		waits("acme", func() {
+			_, err := s.Admit(ctx, sandbox.Candidate{Module: numbered(n), Share: "acme"})
+			ends(name, err)
+		})
+	}
+	between := func(share string) (turn chan func()) {
+		turn = make(chan func(), 1)
+		waits(share, func() { turn <- sandbox.OccupySlot(t, s, share) })
+		return turn
+	}
+	admitted("acme's first", 1)
+	one := between("the test after one")
+	admitted("acme's second", 2)
+	waits("globex", func() {
+		_, err := s.Open(ctx, numbered(3), sandbox.Setup{Share: "globex"})
+		ends("globex's", err)
 	})
-	waits("globex", func() error {
-		_, err := s.Open(t.Context(), numbered(2), sandbox.Setup{Share: "globex"})
-		return err
-	})
+	two := between("the test after two")
+	var order []string
+	next := func() {
+		testproc.Until(t, "one that had the slot to end", func() bool { return len(served) > 0 })
+		order = append(order, <-served)
+	}
+	for _, turn := range []chan func(){one, two} {
+		release()
+		testproc.Until(t, "the slot between two of them", func() bool { return len(turn) > 0 })
+		release = <-turn
+		next()
+	}
 	release()
-	group.Wait()
+	next()
+	if want := []string{"acme's first", "globex's", "acme's second"}; !slices.Equal(order, want) {
+		t.Errorf("they are served in the order %q, want %q", order, want)
+	}
 }

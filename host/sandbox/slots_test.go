@@ -3,7 +3,6 @@ package sandbox_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -14,18 +13,8 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
-
-// until waits for what another goroutine brings about.
-func until(t *testing.T, holds func() bool) {
-	t.Helper()
-	for !holds() {
-		if t.Context().Err() != nil {
-			t.Fatal("the test ended first")
-		}
-		runtime.Gosched()
-	}
-}
 
 // spinner has an export that never ends, and one that does at once.
 func spinner() []byte {
@@ -55,7 +44,10 @@ func TestSpinnersOfOneShareDoNotStopAnother(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{Slots: 2})
 	p := open(t, s, spinner())
 	defer spin(t, p, "a", 6)()
-	until(t, func() bool { held, waiting := sandbox.OnSlots(s, "a"); return held == 1 && waiting == 5 })
+	testproc.Until(t, "one spinner to run and five to wait", func() bool {
+		held, waiting := sandbox.OnSlots(s, "a")
+		return held == 1 && waiting == 5
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 20 {
@@ -72,7 +64,7 @@ func TestWithOneSlotASpinnerPassesItOn(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{Slots: 1})
 	p := open(t, s, spinner())
 	defer spin(t, p, "a", 1)()
-	until(t, func() bool { held, _ := sandbox.OnSlots(s, "a"); return held == 1 })
+	testproc.Until(t, "the spinner to run", func() bool { held, _ := sandbox.OnSlots(s, "a"); return held == 1 })
 	for range 5 {
 		if _, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b"}); err != nil {
 			t.Fatal(err)
@@ -82,7 +74,7 @@ func TestWithOneSlotASpinnerPassesItOn(t *testing.T) {
 
 func TestTheLimitOfACall(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{Slots: 1})
-	p := open(t, s, spinner())
+	p := open(t, s, caller())
 	cause := carrel.FailLimit("test", abi.Timeout, "limits.timeout", "too slow")
 	because := func() error { return cause }
 	t.Run("it ends the guest, with its cause", func(t *testing.T) {
@@ -92,18 +84,28 @@ func TestTheLimitOfACall(t *testing.T) {
 		}
 	})
 	t.Run("the wait for a slot does not count", func(t *testing.T) {
-		const limit = time.Second
+		const limit = time.Hour
 		release := sandbox.OccupySlot(t, s, "a")
+		var ends time.Time // as the guest's host calls see it
 		answered := make(chan error, 1)
 		go func() {
-			_, err := p.Call(t.Context(), sandbox.Call{Export: "fine", Share: "b", Limit: limit, LimitCause: because})
+			_, err := p.Call(t.Context(), sandbox.Call{
+				Export: "run", Share: "b", Limit: limit, LimitCause: because,
+				Host: &host{do: func(ctx context.Context, _ abi.Op, _ []byte) ([]byte, *sandbox.Refusal) {
+					ends, _ = ctx.Deadline()
+					return nil, nil
+				}},
+			})
 			answered <- err
 		}()
-		until(t, func() bool { _, waiting := sandbox.OnSlots(s, "b"); return waiting == 1 })
-		<-time.After(limit + limit/10)
+		testproc.Until(t, "the call to wait", func() bool { _, waiting := sandbox.OnSlots(s, "b"); return waiting == 1 })
+		waited := time.Now()
 		release()
 		if err := <-answered; err != nil {
-			t.Error(err)
+			t.Fatal(err)
+		}
+		if ends.Before(waited.Add(limit)) || ends.After(time.Now().Add(limit)) {
+			t.Errorf("the call ends %v after its wait, at the latest; want %v", ends.Sub(waited), limit)
 		}
 	})
 }
@@ -156,7 +158,7 @@ func TestCloseLeavesACompilationThatRuns(t *testing.T) {
 		_, err := s.Admit(t.Context(), sandbox.Candidate{Module: m.Bytes()})
 		admitted <- err
 	}()
-	until(t, func() bool { held, _ := sandbox.Admissions(s).Of(""); return held == 1 })
+	testproc.Until(t, "the compilation to begin", func() bool { held, _ := sandbox.Admissions(s).Of(""); return held == 1 })
 	if err := s.Close(); err == nil {
 		t.Error("Close says that it waited for a compilation of more than its time")
 	}

@@ -1,22 +1,18 @@
 package sandbox_test
 
 import (
-	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
-// weighEnv makes the test binary a process that weighs guests, and names the
-// directory that has the one of Go.
+// weighEnv names the directory that has the guest of Go, for a process that
+// weighs it.
 const weighEnv = "SANDBOX_TEST_WEIGH"
 
 // alone runs the test at hand once more, in a process that runs nothing else:
@@ -27,38 +23,21 @@ func alone(t *testing.T, ofGo bool) (guest []byte, here bool) {
 	if slowness > 1 {
 		t.Skip("the race detector takes memory, too")
 	}
-	if dir, ok := os.LookupEnv(weighEnv); ok {
-		if !ofGo {
-			return nil, true
-		}
-		guest, err := os.ReadFile(filepath.Join(dir, "guest.wasm"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return guest, true
+	if !ofGo {
+		return nil, testproc.Apart(t)
 	}
-	dir := t.TempDir()
-	if ofGo {
+	if !testproc.Inside(t) {
+		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "guest.wasm"), goModule(t), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		return nil, testproc.Apart(t, weighEnv+"="+dir)
 	}
-	var path []string
-	for _, part := range strings.Split(t.Name(), "/") {
-		path = append(path, "^"+regexp.QuoteMeta(part)+"$")
+	guest, err := os.ReadFile(filepath.Join(os.Getenv(weighEnv), "guest.wasm"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run="+strings.Join(path, "/"))
-	cmd.Env = append(os.Environ(), weighEnv+"="+dir)
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err == nil && bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")):
-		t.Logf("%s", out)
-	case err == nil && bytes.Contains(out, []byte("--- SKIP: "+t.Name()+" ")):
-		t.Skipf("%s", out)
-	default:
-		t.Errorf("alone in a process it ended with %v:\n%s", err, out)
-	}
-	return nil, false
+	return guest, true
 }
 
 // anonymous returns how many bytes of resident memory are the process's own:
@@ -66,17 +45,11 @@ func alone(t *testing.T, ofGo bool) (guest []byte, here bool) {
 func anonymous(t *testing.T) int64 {
 	t.Helper()
 	footprint(t) // collects what can be
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Skip("this system does not tell: ", err)
+	n := testproc.Memory(t, testproc.Anonymous)
+	if n == 0 {
+		t.Skip("this system does not tell")
 	}
-	_, after, _ := strings.Cut(string(status), "RssAnon:")
-	kib, _, _ := strings.Cut(strings.TrimSpace(after), " ")
-	n, err := strconv.ParseInt(kib, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n << 10
+	return n
 }
 
 // within reports whether what is said is between half and twice what is, give
