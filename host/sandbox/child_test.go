@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +18,15 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
-// Arguments that make the test binary a process that compiles, or one that
-// crashes like a compiler with a fault.
+// Arguments that make the test binary a process that compiles, one that crashes
+// like a compiler with a fault, or one whose starts are counted.
 const (
 	compileArg = "compile-guest"
 	crashArg   = "crash-guest"
+	countArg   = "count-guest" // and compiles, once it has written to the file that follows
 )
 
 func TestMain(m *testing.M) {
@@ -32,9 +35,17 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if len(os.Args) > 1 {
+		args := os.Args[2:]
 		switch os.Args[1] {
+		case countArg:
+			if err := oneMore(args[0]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			args = args[1:]
+			fallthrough
 		case compileArg:
-			if err := sandbox.CompileChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			if err := sandbox.CompileChild(context.Background(), args, os.Stdin, os.Stdout); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -44,6 +55,16 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(m.Run())
+}
+
+// oneMore makes a file longer by one byte.
+func oneMore(file string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte{'.'})
+	return errors.Join(err, f.Close())
 }
 
 // inChildren is a configuration with a new cache, that compiles in children.
@@ -231,8 +252,12 @@ func TestACompilerThatCannotStartIsNotTheModulesFault(t *testing.T) {
 	wantCode(t, err, abi.Overloaded)
 }
 
+// TestEqualModulesAreCompiledOnceAtATime has several shares admit one module,
+// so that more than one of them has a place to compile.
 func TestEqualModulesAreCompiledOnceAtATime(t *testing.T) {
 	cfg := inChildren(t)
+	starts := filepath.Join(t.TempDir(), "starts")
+	cfg.CompileCommand = []string{cfg.CompileCommand[0], countArg, starts}
 	var mu sync.Mutex
 	var warned []string
 	cfg.Log = slog.New(slog.NewTextHandler(writer(func(p []byte) {
@@ -241,26 +266,22 @@ func TestEqualModulesAreCompiledOnceAtATime(t *testing.T) {
 		warned = append(warned, string(p))
 	}), nil))
 	s := newSandbox(t, cfg)
+	release := sandbox.OccupyAdmissions(s)
 	var all sync.WaitGroup
 	wasm := slowModule(1)
-	made := make(chan int64, 8)
-	for range cap(made) {
+	for i := range 8 {
+		share := strconv.Itoa(i)
 		all.Go(func() {
-			r, err := s.Admit(t.Context(), sandbox.Candidate{Module: wasm})
-			if err != nil {
+			if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: wasm, Share: share}); err != nil {
 				t.Error(err)
 			}
-			made <- int64(r.CompileFor)
 		})
+		testproc.Until(t, "another to wait", func() bool { _, waiting := sandbox.Admissions(s).Of(share); return waiting == 1 })
 	}
+	release()
 	all.Wait()
-	close(made)
-	times := map[int64]bool{} // of compilations, in ns: two do not take equally long
-	for m := range made {
-		times[m] = true
-	}
-	if len(times) != 1 {
-		t.Errorf("it was compiled %d times", len(times))
+	if b, err := os.ReadFile(starts); err != nil || len(b) != 1 {
+		t.Errorf("a compiler was started %d times, %v", len(b), err)
 	}
 	if len(warned) > 0 {
 		t.Errorf("the log says %q", warned)
