@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // LogLine is a line that a guest logged, wrote to stdout (level 1) or stderr
@@ -69,16 +70,20 @@ func prefix[T string | []byte](text T, n int) T {
 	if len(text) <= n {
 		return text
 	}
-	for n > 0 && text[n]&0xc0 == 0x80 {
-		n--
+	// A character has three more bytes than its first at most. A longer row of
+	// such bytes is none.
+	for first := n; first > 0 && first > n-utf8.UTFMax; first-- {
+		if text[first]&0xc0 != 0x80 {
+			return text[:first]
+		}
 	}
 	return text[:n]
 }
 
 // write takes what a guest wrote to stdout (0) or stderr (1), in any pieces,
-// and makes lines of it. It looks at taken bytes only, as much as it keeps: the
-// end of a line that is longer than all the room is of no interest, because
-// there is no room for what follows it.
+// and makes lines of it. It looks at taken bytes only, which it keeps: the end
+// of a line that is longer than all the room is not looked for, and what would
+// follow it is dropped as well.
 func (l *logbook) write(stream int, b []byte) (taken int) {
 	pending := &l.streams[stream]
 	for taken < len(b) {

@@ -81,8 +81,9 @@ var large = map[string]struct {
 	"output_write": {1 << 20, 0, func(fill byte, n int32) []byte { return worker(fill, false, "output_write", "", workAt, n) }, 1. / 8, 1},
 	"read":         {16<<20 - 8, 0, func(fill byte, n int32) []byte { return worker(fill, false, "read", "", 1, 0, workAt, n) }, 1. / 8, 8},
 	"log":          {64 << 10, 'x', func(fill byte, n int32) []byte { return worker(fill, false, "log", "", 1, workAt, n) }, 4, 1},
-	"call":         {abi.MaxRequestBytes, '1', func(fill byte, n int32) []byte { return worker(fill, false, "call", "", 0, 7, workAt, n) }, 4, 1},
-	"error_set":    {abi.MaxGuestErrorBytes, '[', func(fill byte, n int32) []byte { return worker(fill, false, "error_set", "", workAt, n) }, 4, 1},
+	"log of bytes that no character begins with": {64 << 10, 0x80, func(fill byte, n int32) []byte { return worker(fill, false, "log", "", 1, workAt, 2*n) }, 4, 1},
+	"call":      {abi.MaxRequestBytes, '1', func(fill byte, n int32) []byte { return worker(fill, false, "call", "", 0, 7, workAt, n) }, 4, 1},
+	"error_set": {abi.MaxGuestErrorBytes, '[', func(fill byte, n int32) []byte { return worker(fill, false, "error_set", "", workAt, n) }, 4, 1},
 	"fd_write of text": {1 << 20, 'x', func(fill byte, n int32) []byte {
 		return worker(fill, true, "fd_write", words(workAt, uint32(n)), 1, 8, 1, 16)
 	}, 4, 32},
@@ -216,7 +217,7 @@ func TestALineIsCutWhateverTheRoom(t *testing.T) {
 		args     []int32
 	}{
 		"with log":    {false, "log", "", []int32{1, workAt, 16 << 20}},
-		"with stdout": {true, "fd_write", words(workAt, 1<<20), []int32{1, 8, 1, 16}},
+		"with stderr": {true, "fd_write", words(workAt, 1<<20), []int32{2, 8, 1, 16}},
 	} {
 		t.Run(caseName, func(t *testing.T) {
 			r, err := open(t, s, worker('x', tc.wasi, tc.function, tc.data, tc.args...)).Call(t.Context(), sandbox.Call{Export: "run", Host: echo()})

@@ -98,6 +98,7 @@ func asking() []Attack {
 		),
 		asksAs("it asks for an operation outside of its memory", abi.Module, "call", ask{context, []int64{end, 7, sendAt, 0}, invalid}),
 		asksAs("it sets an error outside of its memory", abi.Module, "error_set", ask{"", []int64{end, 2}, invalid}),
+		asksAs("it sets an error that is no JSON", abi.Module, "error_set", ask{"{", []int64{sendAt, 1}, invalid}),
 		asks(abi.Module, "read",
 			ask{"", []int64{0, 0, takeAt, 8}, none},
 			ask{"", []int64{-1, 0, takeAt, 8}, none},

@@ -34,6 +34,7 @@ func AtBounds() []Attack {
 		fills("it writes 1,024 vectors of all of its memory to stderr for ever", 0xff, abi.WASIModule, "fd_write", vectors(mostPieces, all), 2, sendAt, mostPieces, 8),
 		fills("it writes 1,024 vectors of nothing to stdout for ever", 0, abi.WASIModule, "fd_write", vectors(mostPieces, 0), 1, sendAt, mostPieces, 8),
 		fills("it logs all of its memory for ever", 0xff, abi.Module, "log", "", 1, takeAt, all),
+		fills("it logs all of its memory of bytes that no character begins with for ever", 0x80, abi.Module, "log", "", 1, takeAt, all),
 		fills("it asks for a feature with a name of all of its memory for ever", 'x', abi.Module, "feature", "", takeAt, all),
 		fills("it asks for a feature with the longest name for ever", 0, abi.Module, "feature", op, sendAt, abi.MaxOpBytes),
 		fills("it asks WASI for all randomness that it gives at once for ever", 0, abi.WASIModule, "random_get", "", takeAt, 1<<20),
