@@ -28,6 +28,8 @@ type recipe struct {
 	report    *Report     // of an admission, else nil
 	discarded error       // why the warm-up is not in the program
 	warmLog   []LogLine   // what it wrote, for the report
+
+	spent time.Duration // on initialisations and carrel_describe, of Config.AdmitTimeout
 }
 
 // begins tells that a stage begins.
@@ -68,8 +70,9 @@ func notOnThisPath(path string, why []string) error {
 // warm-up that fails is discarded, and the module is initialised once more.
 // That is the same each time; how long a warm-up takes is not, so one that
 // does not end in time refuses an admission, and what an opening makes without
-// it is not kept. The error is that of the initialisation, or of an
-// admission's warm-up that did not end.
+// it is not kept. The error is that of the initialisation, of an admission's
+// warm-up that did not end, or the host's own: that of a warm-up, too, which
+// the next time may go well.
 func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 	described := k.report != nil && k.report.Described // then its log has the initialisation already
 	if !described {
@@ -79,7 +82,7 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 	r := s.admission(k.share)
 	err := s.rehearse(ctx, k, p.memoryBytes(), r, func(in *instance) error {
 		if k.warmup == nil {
-			return s.become(k, p, in, r)
+			return s.become(k, p, in, r, false)
 		}
 		if initialised = true; !described {
 			k.logs(r)
@@ -90,13 +93,13 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 		k.warmLog = k.logs(w)
 		switch {
 		case k.discarded == nil:
-			p.warmed, warmed = true, true
-			return s.become(k, p, in, r)
-		case !outOfTime(k.discarded):
-		case k.admitting:
-			return k.discarded
-		default:
+			warmed = true
+			return s.become(k, p, in, r, true)
+		case ofGuest(k.discarded):
+		case outOfTime(k.discarded) && !k.admitting:
 			s.goesOn(p, k.discarded)
+		default:
+			return k.discarded
 		}
 		return nil
 	})
@@ -110,8 +113,15 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 		return ended(ctx, "initialise", ctx.Err())
 	case err == nil:
 		again := s.admission(k.share)
-		return s.rehearse(ctx, k, p.memoryBytes(), again, func(in *instance) error { return s.become(k, p, in, again) })
-	case k.admitting && s.lacksMemory(ctx, k, err):
+		return s.rehearse(ctx, k, p.memoryBytes(), again, func(in *instance) error { return s.become(k, p, in, again, false) })
+	case !k.admitting:
+		return err
+	}
+	lacks, unknown := s.lacksMemory(ctx, k, err)
+	switch {
+	case unknown != nil:
+		return unknown
+	case lacks:
 		return carrel.FailLimit("sandbox.Admit", abi.LimitExceeded, "memoryMiB", fmt.Sprintf(
 			"the module's initialisation needs more than the %d MiB of memory that this plugin has (limit memoryMiB): raise limits.memoryMiB in the manifest",
 			k.key.memoryMiB))
@@ -120,16 +130,33 @@ func (s *Sandbox) bake(ctx context.Context, k *recipe, p *program) error {
 }
 
 // lacksMemory finds out whether an initialisation that failed succeeds with
-// all the memory that a plugin can have.
-func (s *Sandbox) lacksMemory(ctx context.Context, k *recipe, err error) bool {
+// all the memory that a plugin can have. Its error is overloaded if the system
+// has not so much.
+func (s *Sandbox) lacksMemory(ctx context.Context, k *recipe, err error) (bool, error) {
 	if code := carrel.CodeOf(err); code != abi.GuestTrap && code != abi.GuestFailed || k.key.memoryMiB == abi.MaxMemoryMiB {
-		return false
+		return false, nil
 	}
-	return s.rehearse(ctx, k, abi.MaxMemoryMiB<<20, s.admission(k.share), nil) == nil
+	err = s.rehearse(ctx, k, abi.MaxMemoryMiB<<20, s.admission(k.share), nil)
+	if errors.Is(err, image.ErrNoRoom) {
+		return false, err
+	}
+	return err == nil, nil
 }
 
-// rehearse initialises an instance with so much memory under the admission's
-// deadline, and lends it to then, if that is not nil, until it returns.
+// ofGuest reports whether an error is the guest's own: with it, the same bytes
+// end the same way each time, on every machine.
+func ofGuest(err error) bool {
+	switch carrel.CodeOf(err) {
+	case abi.GuestTrap, abi.GuestFailed, abi.FuelExhausted, abi.NotFound:
+		return true
+	default:
+		return false
+	}
+}
+
+// rehearse initialises an instance with so much memory and lends it to then,
+// if that is not nil, until it returns. All of a recipe's have AdmitTimeout
+// together.
 func (s *Sandbox) rehearse(ctx context.Context, k *recipe, most int, r *run, then func(*instance) error, steps ...string) error {
 	var in *instance
 	defer func() {
@@ -137,9 +164,12 @@ func (s *Sandbox) rehearse(ctx context.Context, k *recipe, most int, r *run, the
 			in.close(ctx)
 		}
 	}()
-	err := s.execute(ctx, s.cfg.AdmitTimeout, nil, r, func(ctx context.Context) (err error) {
+	left := max(s.cfg.AdmitTimeout-k.spent, 1) // 0 would be no limit
+	err := s.execute(ctx, left, nil, r, func(ctx context.Context) (err error) {
+		begun := time.Now()
+		defer func() { k.spent += time.Since(begun) }()
 		if in, err = s.loaded(ctx, k.code, k.rewritten, most); err != nil {
-			return r.failedToStart(ctx, err)
+			return failedToStart(err)
 		}
 		start := time.Now()
 		if err := r.within(ctx, k.code, k.rewritten, in, nil, true); err != nil {
@@ -151,7 +181,7 @@ func (s *Sandbox) rehearse(ctx context.Context, k *recipe, most int, r *run, the
 		return r.within(ctx, k.code, k.rewritten, in, steps, false)
 	})
 	if err != nil {
-		return s.overdue(ctx, err, "_initialize and carrel_describe did not end", "do less in them")
+		return s.overdue(ctx, err, "_initialize and carrel_describe, as often as an upload runs them, did not end", "do less in them")
 	}
 	if then == nil {
 		return nil
@@ -200,27 +230,29 @@ func outOfTime(err error) bool {
 	return ok && failure.Limit == limitAdmitTimeout
 }
 
-// become makes what an instance is the state of the program.
-func (s *Sandbox) become(k *recipe, p *program, in *instance, r *run) (err error) {
-	if p.path == PathPlain {
+// become makes what an instance is the beginning of the program, after its
+// warm-up or without.
+func (s *Sandbox) become(k *recipe, p *program, in *instance, r *run, warmed bool) (err error) {
+	if k.path == PathPlain {
 		return nil
 	}
-	p.values = make([]uint64, len(in.globals))
+	b := beginning{path: k.path, values: make([]uint64, len(in.globals)), warmed: warmed}
 	for i, g := range in.globals {
-		p.values[i] = g.Get()
+		b.values[i] = g.Get()
 	}
 	var memory []byte
 	if in.slot != nil {
 		size := in.module.Memory().Size()
 		memory = in.slot.Bytes(int(size))
-		if p.image, err = image.New(memory, p.memoryBytes(), s.memory); err != nil {
+		if b.image, err = image.New(memory, p.memoryBytes(), s.memory); err != nil {
 			return err
 		}
-		p.pages = size / PageBytes
+		b.pages = size / PageBytes
 	}
 	if c, ok := r.clock.(*stubClock); ok {
-		p.passed = c.passed
+		b.passed = c.passed
 	}
+	p.beginning = b
 	if k.report != nil {
 		s.measured(in, k.report)
 	}

@@ -2,12 +2,14 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/lifetime"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/marker"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
@@ -47,7 +49,8 @@ type Result struct {
 // with the GuestCode that the guest set or without one, guest_trap for a trap
 // or proc_exit (the stack is in Result.Log) or, with the limit sandbox.stack,
 // for calls that go too deep, fuel_exhausted with the limit sandbox.fuel,
-// overloaded if the system has no memory for the guest, draining after Close,
+// overloaded if the system has no memory for the guest, also if that was refused
+// to a memory.grow and the guest went on without it, draining after Close,
 // internal for a panic of the Host, or one that wraps ctx's end or that of
 // Limit, each with its cause.
 func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
@@ -69,10 +72,13 @@ func (p *Plugin) Call(ctx context.Context, c Call) (Result, error) {
 	err = p.sandbox.execute(ctx, c.Limit, c.LimitCause, r, func(ctx context.Context) error {
 		in, err := p.take(ctx)
 		if err != nil {
-			return r.failedToStart(ctx, err)
+			return failedToStart(err)
 		}
 		err = r.within(ctx, p.program.code, p.program.rewritten, in, steps, p.program.values == nil)
 		p.putBack(ctx, r, in, err)
+		if errors.Is(err, image.ErrNoRoom) {
+			p.sandbox.closeHalf() //nolint:contextcheck // what it closes is another call's
+		}
 		return err
 	})
 	return Result{Output: r.output, Log: r.log.finish(), Guest: r.onCPU, Fuel: r.fuel}, err
@@ -91,7 +97,8 @@ func (s *Sandbox) execute(ctx context.Context, most time.Duration, cause func() 
 }
 
 // within runs the steps in an instance, after its initialisation if that is
-// still to come, and stops at the first failure.
+// still to come, and stops at the first failure. Whatever came of them, its
+// error is overloaded if the system refused memory to the guest.
 func (r *run) within(ctx context.Context, c *code, w *module.Rewritten, in *instance, steps []string, initialise bool) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -104,7 +111,7 @@ func (r *run) within(ctx context.Context, c *code, w *module.Rewritten, in *inst
 	ctx = context.WithValue(ctx, runKey{}, r)
 	r.mark = r.cfg.Marks.Take(&w.Digest, r.share)
 	defer r.unmark()
-	return marker.Under(ctx, r.mark.Number(), func(ctx context.Context) error {
+	err = marker.Under(ctx, r.mark.Number(), func(ctx context.Context) error {
 		if initialise {
 			if err := r.initialise(ctx, c, w, in); err != nil {
 				return err
@@ -121,6 +128,7 @@ func (r *run) within(ctx context.Context, c *code, w *module.Rewritten, in *inst
 		}
 		return nil
 	})
+	return in.starved(err)
 }
 
 // unmark ends the mark, also of a guest that ends while it is away.

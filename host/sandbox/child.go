@@ -32,7 +32,8 @@ const (
 	mostModule  = 1 << 30 // bytes that a child reads
 	saidBytes   = 64 << 10
 	stderrBytes = 16 << 10
-	childFailed = 1 // exit code of a child whose parent is gone
+	childFailed = 1 // exit code of a child that its own error ended, or whose parent is gone
+	goCrashed   = 2 // exit code of a program in Go that panics, or whose runtime gives up
 	pipesLinger = 5 * time.Second
 )
 
@@ -41,13 +42,16 @@ type verdict struct {
 	Refused string `json:"refused,omitempty"` // why the module is invalid, for its author
 	Cause   string `json:"cause,omitempty"`   // of Refused, for the operator
 	NoFile  string `json:"noFile,omitempty"`  // it compiled, but why it could not be written
+	Unable  string `json:"unable,omitempty"`  // why this process could compile nothing at all, for the operator
 }
 
 // CompileChild is the work of the process that Config.CompileCommand starts:
 // it compiles one module from stdin and reports to stdout. args are what the
 // sandbox added to the command. The process is its own: it is limited for
-// good, and it ends when its parent does. It returns when the report is
-// written; without a report, whatever happened is a crash to the sandbox.
+// good, and it ends when its parent does. It returns nil when the report is
+// written, also one of what keeps this process from compiling anything. After an
+// error the command exits with 1. Of those that end without a report, only what
+// ends as a panic does, with 2 or by a signal, tells something of the module.
 func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 3 || args[0] != intoFiles && args[0] != intoNoFile {
 		return errors.New("sandbox: this command is the host's own: it compiles a module from stdin")
@@ -61,7 +65,7 @@ func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io
 		return fmt.Errorf("sandbox: time on the CPU: %w", err)
 	}
 	if err := limitProcess(memory, cpu); err != nil {
-		return fmt.Errorf("sandbox: limits of the process: %w", err)
+		return json.NewEncoder(stdout).Encode(verdict{Unable: "limits of the process: " + err.Error()})
 	}
 	debug.SetMemoryLimit(memory / 4 * 3) // it rather collects more often than fails
 	wasm, err := receive(stdin)
@@ -125,9 +129,10 @@ func compileAlone(ctx context.Context, into string, wasm []byte) (verdict, error
 // only finds out whether that can be done, if dir is "". The process has ended
 // when it returns. Its error is the module's, errNotKept if there is no room
 // for the file, limit_exceeded with the limits sandbox.compileTime and
-// sandbox.compileMemory, or the context's.
+// sandbox.compileMemory, overloaded, internal for what keeps the process from
+// its work, or the context's.
 func (s *Sandbox) childCompiles(ctx context.Context, dir string, wasm []byte) error {
-	limited, stop := context.WithTimeoutCause(ctx, s.cfg.CompileWall, errTooLong)
+	limited, stop := context.WithTimeout(ctx, s.cfg.CompileWall)
 	defer stop()
 	into := intoFiles
 	if dir == "" {
@@ -160,8 +165,11 @@ func (s *Sandbox) childCompiles(ctx context.Context, dir string, wasm []byte) er
 	}()
 	err = cmd.Wait()
 	var v verdict
-	if err == nil && json.Unmarshal(said.Bytes(), &v) == nil {
-		return s.judge(v)
+	if err == nil {
+		if err = json.Unmarshal(said.Bytes(), &v); err == nil {
+			return s.judge(v)
+		}
+		err = fmt.Errorf("it ended without a report: %w", err)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -172,11 +180,11 @@ func (s *Sandbox) childCompiles(ctx context.Context, dir string, wasm []byte) er
 	return s.crash(cmd.ProcessState, trouble.String(), err)
 }
 
-var errTooLong = errors.New("the compilation takes too long")
-
 // judge makes an error of what a child reported.
 func (s *Sandbox) judge(v verdict) error {
 	switch {
+	case v.Unable != "":
+		return unable(errors.New(v.Unable))
 	case noMemory(v.Cause):
 		return s.tooLarge()
 	case v.Refused != "":
@@ -201,9 +209,18 @@ func (s *Sandbox) crash(p *os.ProcessState, trouble string, err error) error {
 	case killed(p):
 		return &carrel.Error{Op: "sandbox.compile", Code: abi.Overloaded,
 			Msg: "the compilation was killed from outside, perhaps because the machine has too little memory; try again", Err: cause}
+	case p.Exited() && p.ExitCode() != goCrashed:
+		return unable(cause)
 	}
 	return &carrel.Error{Op: "sandbox.compile", Code: abi.InvalidModule,
 		Msg: "the engine cannot compile this module: its compiler crashed", Err: cause}
+}
+
+// unable is the error when a process that is to compile fails for a reason of
+// its own, which would be the same for any module.
+func unable(cause error) error {
+	return &carrel.Error{Op: "sandbox.compile", Code: abi.Internal,
+		Msg: "the host cannot compile modules; its operator finds the reason in the log", Err: cause}
 }
 
 func (s *Sandbox) tooLong(most string) error {

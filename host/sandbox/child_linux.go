@@ -27,16 +27,19 @@ func limitProcess(memory int64, cpu time.Duration) error {
 	}
 	var pages uint64
 	if _, err := fmt.Sscan(strings.TrimSpace(string(b)), &pages); err != nil {
-		return err
+		return fmt.Errorf("/proc/self/statm: %w", err)
 	}
 	space := pages*uint64(os.Getpagesize()) + uint64(memory)
 	if err := lower(syscall.RLIMIT_AS, space); err != nil {
-		return err
+		return fmt.Errorf("of memory: %w", err)
 	}
 	if err := lower(syscall.RLIMIT_CPU, uint64(math.Ceil(cpu.Seconds()))); err != nil {
-		return err
+		return fmt.Errorf("of time on the CPU: %w", err)
 	}
-	return syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness)
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness); err != nil {
+		return fmt.Errorf("setpriority: %w", err)
+	}
+	return nil
 }
 
 // lower limits a resource, unless whoever started the host limited it more:

@@ -252,6 +252,38 @@ func TestACompilerThatCannotStartIsNotTheModulesFault(t *testing.T) {
 	wantCode(t, err, abi.Overloaded)
 }
 
+// TestACompilerThatFailsForItsOwnReasonIsNotTheModulesFault has processes that
+// end by themselves before they have seen the module.
+func TestACompilerThatFailsForItsOwnReasonIsNotTheModulesFault(t *testing.T) {
+	for name, tc := range map[string]struct{ script, tells string }{
+		"it returns an error":        {`exec "$0" "$1" "$2" much "$4"`, `parsing "much"`},
+		"it does nothing":            {`exit 0`, "without a report"},
+		"it says something else":     {`echo hello`, "without a report"},
+		"it is not there any more":   {`exec "$0.gone"`, "exit status 12"}, // 126 or 127, as the shell likes
+		"it is one that is no child": {`exec "$0" "$1"`, "the host's own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := inChildren(t)
+			cfg.CompileCommand = append([]string{"/bin/sh", "-c", tc.script}, cfg.CompileCommand...)
+			_, err := newSandbox(t, cfg).Admit(t.Context(), sandbox.Candidate{Module: counter().Bytes()})
+			wantUnable(t, err, tc.tells)
+			if left := leftovers(t, cfg.CacheDir); len(left) > 0 {
+				t.Errorf("left in the cache: %q", left)
+			}
+		})
+	}
+}
+
+// wantUnable fails the test unless the error is the host's and tells its
+// operator what it is, but nobody else.
+func wantUnable(t *testing.T, err error, tells string) {
+	t.Helper()
+	wantCode(t, err, abi.Internal)
+	if !strings.Contains(err.Error(), tells) || strings.Contains(err.Error(), "%!") || strings.Contains(asError(t, err).Msg, tells) {
+		t.Errorf("the operator is told %v, the author %q", err, asError(t, err).Msg)
+	}
+}
+
 // TestEqualModulesAreCompiledOnceAtATime has several shares admit one module,
 // so that more than one of them has a place to compile.
 func TestEqualModulesAreCompiledOnceAtATime(t *testing.T) {

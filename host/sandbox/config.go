@@ -44,7 +44,7 @@ type Config struct {
 	Marks *marker.File
 
 	Slots        int           // guests on a CPU at once; 0 = as many as Go's scheduler has threads, 2 at least
-	AdmitTimeout time.Duration // for _initialize and carrel_describe together, and once more for a warm-up; 0 = 5 s
+	AdmitTimeout time.Duration // of an admission for _initialize and carrel_describe, as often as they run, and as much for a warm-up; 0 = 5 s
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000
 	Idle         time.Duration // after which an instance that nobody uses gives its memory back; 0 = 10 s

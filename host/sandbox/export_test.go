@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/image"
@@ -225,13 +226,55 @@ func Passed(p *Plugin) int64 { return p.program.passed }
 // SameProgram is whether two plugins share one.
 func SameProgram(a, b *Plugin) bool { return a.program == b.program }
 
+// HalfBaked initialises a module whose image cannot be made, for no want of
+// room, and returns what that ends with and whether the program has got
+// anything of it.
+func HalfBaked(t testing.TB, s *Sandbox, wasm []byte) (got bool, err error) {
+	t.Helper()
+	c, w := compiled(t, s, wasm)
+	p := &program{key: keyOf(wasm, Setup{MemoryMiB: abi.DefaultMemoryMiB}), code: c, rewritten: w}
+	mended := Unmappable(s)
+	err = s.bake(t.Context(), &recipe{key: p.key, code: c, rewritten: w, path: PathReset}, p)
+	mended()
+	got = p.path != "" || p.image != nil || p.pages != 0 || p.values != nil || p.passed != 0 || p.warmed
+	return got, errors.Join(err, s.closeProgram(t.Context(), p))
+}
+
+// Rehearse initialises a module for an upload that spent so much time on that,
+// and returns how much it is then, and how much of it the module itself took.
+func Rehearse(t testing.TB, s *Sandbox, wasm []byte, before time.Duration) (spent, took time.Duration, err error) {
+	t.Helper()
+	c, w := compiled(t, s, wasm)
+	var r Report
+	k := &recipe{code: c, rewritten: w, spent: before, report: &r}
+	err = s.rehearse(t.Context(), k, abi.MaxMemoryMiB<<20, s.admission(""), nil)
+	return k.spent, r.InitialiseFor, errors.Join(err, s.release(t.Context(), c))
+}
+
+// CloseBlank has no instance be made any more that is to be initialised. None
+// may be alive.
+func CloseBlank(t testing.TB, s *Sandbox) {
+	t.Helper()
+	if err := s.blank.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Unmappable has no memory of guests be made until mended is called. Nothing
+// may run.
+func Unmappable(s *Sandbox) (mended func()) {
+	how := s.memory
+	s.memory = image.Method(-1)
+	return func() { s.memory = how }
+}
+
 // Restore compiles a module, and returns what reads its program's snapshot,
 // once.
 func Restore(t testing.TB, s *Sandbox, wasm []byte, setup Setup) (restored func() error) {
 	t.Helper()
 	c, w := compiled(t, s, wasm)
-	p := &program{key: keyOf(wasm, setup), code: c, rewritten: w, path: PathReset}
-	k := &recipe{key: p.key, code: c, rewritten: w, path: p.path, warmup: setup.Warmup, share: setup.Share}
+	p := &program{key: keyOf(wasm, setup), code: c, rewritten: w}
+	k := &recipe{key: p.key, code: c, rewritten: w, path: PathReset, warmup: setup.Warmup, share: setup.Share}
 	ctx := t.Context()
 	return func() error {
 		there, err := s.restoreSnapshot(ctx, k, p)

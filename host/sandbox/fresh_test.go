@@ -160,6 +160,38 @@ func TestEachCallBeginsAsTheFirst(t *testing.T) {
 	}
 }
 
+// TestAProgramThatCannotBeMadeLeavesNothing has an image fail for a reason that
+// is none of the guest's, and none that passes.
+func TestAProgramThatCannotBeMadeLeavesNothing(t *testing.T) {
+	s := newSandbox(t, sandbox.Config{})
+	wasm := scribbler(initialised)
+	if got, err := sandbox.HalfBaked(t, s, wasm); got || err == nil || !strings.Contains(err.Error(), "method -1") {
+		t.Errorf("it ends with %v, and the program has something of it: %t", err, got)
+	}
+	mended := sandbox.Unmappable(s)
+	if _, err := s.Open(t.Context(), wasm, sandbox.Setup{}); carrel.CodeOf(err) != abi.Internal {
+		t.Errorf("it opens with %v", err)
+	}
+	mended()
+	if n := sandbox.Programs(s); n != 0 {
+		t.Errorf("%d programs are left", n)
+	}
+	p := open(t, s, wasm)
+	if got := sandbox.Path(p); got != sandbox.PathReset {
+		t.Errorf("then it is %s", got)
+	}
+	sameState(t, sandbox.Next(t, p), sandbox.Fresh(t, s, wasm, abi.DefaultMemoryMiB))
+}
+
+func TestAnInstanceThatCannotBeMadeIsNotTheGuestsFault(t *testing.T) {
+	s := newSandbox(t, sandbox.Config{})
+	sandbox.CloseBlank(t, s)
+	_, err := s.Admit(t.Context(), sandbox.Candidate{Module: scribbler(initialised)})
+	if wantCode(t, err, abi.Internal); !errors.Is(err, image.ErrClosed) {
+		t.Errorf("the cause is not in %v", err)
+	}
+}
+
 func TestThePathIsTheFastestThatIsSafe(t *testing.T) {
 	s := newSandbox(t, sandbox.Config{})
 	for caseName, tc := range map[string]struct {

@@ -53,7 +53,7 @@ type linear struct {
 }
 
 // Reallocate implements experimental.LinearMemory: memory.grow fails beyond
-// the limit.
+// the limit, and where the system has no room, which the slot remembers.
 func (l linear) Reallocate(size uint64) []byte {
 	if size > l.most || size > math.MaxInt {
 		return nil
@@ -67,7 +67,7 @@ func (l linear) Free() {}
 // newInstance instantiates code on a new slot of an image (nil without a
 // memory), which may grow to most bytes. Nothing of the guest runs in this,
 // and globals have their first values. The caller closes the instance. The
-// error is image.ErrNoRoom, or what the engine says of an element segment.
+// error is image.ErrNoRoom, or a fault of the host or the engine.
 func newInstance(ctx context.Context, c *code, im *image.Image, least uint32, most int, globals []module.Global) (in *instance, err error) {
 	in = &instance{functions: map[string]api.Function{}, fixed: c.instanceBytes}
 	defer func() {
@@ -85,7 +85,7 @@ func newInstance(ctx context.Context, c *code, im *image.Image, least uint32, mo
 		}
 		memory := linear{in.slot, uint64(most)}
 		if memory.Reallocate(uint64(least)*PageBytes) == nil {
-			return in, fmt.Errorf("%w: its first %d pages", image.ErrNoRoom, least)
+			return in, fmt.Errorf("its first %d pages: %w", least, in.slot.Lack())
 		}
 		ctx = experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(
 			func(uint64, uint64) experimental.LinearMemory { return memory }))
@@ -111,6 +111,21 @@ func newInstance(ctx context.Context, c *code, im *image.Image, least uint32, mo
 	}
 	in.depth, err = in.global(module.DepthExport)
 	return in, err
+}
+
+// starved is the error of a guest that ended with err, nil included, and was
+// refused memory that its plugin may have: overloaded. What such a guest made
+// of it depends on the machine, so it is no result, and no fault of the guest.
+// Any other guest's error stays as it is.
+func (in *instance) starved(err error) error {
+	if in.slot == nil || in.slot.Lack() == nil {
+		return err
+	}
+	lack := fmt.Errorf("memory.grow was refused: %w", in.slot.Lack())
+	if err != nil {
+		lack = fmt.Errorf("%w: and then: %w", lack, err)
+	}
+	return noRoom(lack)
 }
 
 func (in *instance) global(export string) (api.MutableGlobal, error) {

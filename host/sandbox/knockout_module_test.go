@@ -111,6 +111,7 @@ func moduleRows() []row {
 		{guard: "module rewriter.readData: !w.hasMemory", by: "inspected: a data segment of no bytes without a memory"},
 		{guard: "module rewriter.readData: uint64(s.offset)+uint64(n) > uint64(w.out.MinPages)<<16", by: "inspected: data beyond the memory"},
 		{guard: "module segmentOffset: op != opI32Const", by: "inspected: a data segment at an address of 64 bits"},
+		{guard: "module rewriter.element: active && int64(table) < int64(len(w.tables)) && end > w.tables[table]", by: "inspected: elements beyond the table, which the engine leaves out"},
 		{guard: "module rewriter.readStart: len(t.params)+len(t.results) > 0", by: "inspected: a start function with a result"},
 		{guard: "module rewriter.checkFunction: int64(index) >= int64(len(w.functions))", by: "inspected: an export of a function that is not there"},
 		{guard: "module rewriter.checkGlobal: int64(index) >= int64(len(w.globals))", by: "inspected: an export of the host's own fuel by its number"},

@@ -104,6 +104,24 @@ func TestAWarmupThatDoesNotEndInTimeRefusesTheUpload(t *testing.T) {
 	})
 }
 
+// TestAllInitialisationsOfAnUploadHaveOneLimit has a module initialised where
+// others of the same upload took some of the time, and all of it.
+func TestAllInitialisationsOfAnUploadHaveOneLimit(t *testing.T) {
+	const all = time.Hour
+	s := newSandbox(t, sandbox.Config{AdmitTimeout: all})
+	wasm := slowToBegin()
+	const before = time.Minute
+	spent, took, err := sandbox.Rehearse(t, s, wasm, before)
+	if err != nil || took <= 0 || spent < before+took {
+		t.Errorf("after %v and another %v, %v are spent, and it ends with %v", before, took, spent, err)
+	}
+	_, _, err = sandbox.Rehearse(t, s, wasm, all)
+	refused, ok := errors.AsType[*carrel.Error](err)
+	if !ok || refused.Code != abi.LimitExceeded || refused.Limit != "sandbox.admitTimeout" || !strings.Contains(refused.Msg, "as often as an upload runs them") {
+		t.Errorf("when all is spent it ends with %v", err)
+	}
+}
+
 // TestAnOpeningThatLacksTimeGoesOnWithoutIt opens what was admitted after its
 // state was lost, twice where time is short, then where it is not.
 func TestAnOpeningThatLacksTimeGoesOnWithoutIt(t *testing.T) {

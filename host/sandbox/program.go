@@ -38,14 +38,21 @@ type program struct {
 	key       programKey
 	code      *code
 	rewritten *module.Rewritten // without Code and Data: those are the module's bytes
-	path      string
-	image     *image.Image // nil without a memory
-	pages     uint32       // of the image
-	values    []uint64     // of the globals; nil if instances initialise themselves
-	passed    int64        // what the monotonic clock showed last, in ns
-	warmed    bool         // a warm-up is in the image and the values
-	late      bool         // something is missing that had no time: for one opening only
-	refs      int          // plugins that use it, and Sandbox.latest; guarded by Sandbox.mu
+	beginning
+	late bool // something is missing that had no time: for one opening only
+	refs int  // plugins that use it, and Sandbox.latest; guarded by Sandbox.mu
+}
+
+// beginning is what a program's instances begin with. A program gets it whole
+// or not at all: globals of one beginning and memory of another are a state
+// that no guest ever made.
+type beginning struct {
+	path   string
+	image  *image.Image // nil without a memory
+	pages  uint32       // of the image
+	values []uint64     // of the globals; nil on PathPlain only, where instances initialise themselves
+	passed int64        // what the monotonic clock showed last, in ns
+	warmed bool         // a warm-up is in the image and the values
 }
 
 // howItRuns returns the fastest way that gives each call fresh state, and why
@@ -75,40 +82,40 @@ func howItRuns(c *code, w *module.Rewritten) (path string, why []string) {
 // newProgram makes the program of a recipe. It runs the module's
 // initialisation and its warm-up, or reads what came of them when they ran
 // before. If the initialisation fails, so does an admission; else each call
-// will fail, too, and tells why. The program takes over the reference to the
-// code, also with an error.
+// will fail, too, and tells why. What fails for a reason of the host's is an
+// error of both. The program takes over the reference to the code, also with an
+// error.
 func (s *Sandbox) newProgram(ctx context.Context, k *recipe) (p *program, err error) {
 	kept := *k.rewritten
 	kept.Code, kept.Data = nil, nil
-	p = &program{key: k.key, code: k.code, rewritten: &kept, path: k.path, pages: kept.MinPages}
+	p = &program{key: k.key, code: k.code, rewritten: &kept}
 	defer func() {
 		if err != nil {
 			err = also(err, s.closeProgram(ctx, p))
 			p = nil
 		}
 	}()
-	if k.warmup != nil && p.path != PathReset {
-		k.discarded, k.warmup = notOnThisPath(p.path, kept.Why), nil
+	if k.warmup != nil && k.path != PathReset {
+		k.discarded, k.warmup = notOnThisPath(k.path, kept.Why), nil
 	}
-	if p.path != PathPlain && !k.admitting {
+	if k.path != PathPlain && !k.admitting {
 		if there, err := s.restoreSnapshot(ctx, k, p); there || err != nil {
 			return p, noRoom(err)
 		}
 	}
-	if p.path != PathPlain || k.admitting {
+	if k.path != PathPlain || k.admitting {
 		err := s.bake(ctx, k, p)
 		switch {
-		case err == nil && p.path != PathPlain:
+		case err == nil && k.path != PathPlain:
 			return p, nil
 		case err == nil:
-		case ctx.Err() != nil, errors.Is(err, image.ErrNoRoom):
+		case ctx.Err() != nil, k.admitting:
 			return p, noRoom(err)
-		case k.admitting:
-			return p, err
 		case outOfTime(err):
 			s.goesOn(p, err)
+		case !ofGuest(err):
+			return p, noRoom(err)
 		}
-		p.path = PathPlain
 	}
 	return p, s.dataImage(p, k.rewritten)
 }
@@ -132,8 +139,10 @@ func (s *Sandbox) loaded(ctx context.Context, c *code, w *module.Rewritten, most
 	return in, nil
 }
 
-// dataImage makes the image of instances that initialise themselves.
+// dataImage makes the program one of instances that initialise themselves, on
+// PathPlain, and the image that they do it in.
 func (s *Sandbox) dataImage(p *program, w *module.Rewritten) error {
+	p.beginning = beginning{path: PathPlain, pages: w.MinPages}
 	if w.MaxPages == 0 {
 		return nil
 	}
@@ -143,7 +152,7 @@ func (s *Sandbox) dataImage(p *program, w *module.Rewritten) error {
 	}
 	memory := slot.Bytes(int(p.pages) * PageBytes)
 	if memory == nil {
-		err = image.ErrNoRoom
+		err = slot.Lack()
 	} else {
 		writeData(memory, w)
 		p.image, err = image.New(memory, p.memoryBytes(), s.memory)
@@ -167,8 +176,9 @@ func (p *program) instance(ctx context.Context) (*instance, error) {
 	}
 	if more := p.pages - p.rewritten.MinPages; more > 0 {
 		if _, ok := in.module.Memory().Grow(more); !ok {
+			err := fmt.Errorf("the image's %d pages: %w", p.pages, in.slot.Lack())
 			in.close(ctx)
-			return nil, fmt.Errorf("%w: the image's %d pages", image.ErrNoRoom, p.pages)
+			return nil, err
 		}
 		in.pages = p.pages
 	}
@@ -194,7 +204,7 @@ func (s *Sandbox) closeProgram(ctx context.Context, p *program) error {
 
 // noRoom says that the machine, not the module, has too little.
 func noRoom(err error) error {
-	if !errors.Is(err, image.ErrNoRoom) {
+	if !errors.Is(err, image.ErrNoRoom) || carrel.CodeOf(err) == abi.Overloaded {
 		return err
 	}
 	return &carrel.Error{Op: "sandbox", Code: abi.Overloaded, Msg: "the host has no room for another guest's memory; try again", Err: err}

@@ -132,8 +132,9 @@ func (s *Sandbox) restoreSnapshot(ctx context.Context, k *recipe, p *program) (t
 	})
 	switch {
 	case err == nil:
-		p.image, p.pages = made, state.Pages()
-		p.values, p.passed, p.warmed = state.Values, state.Passed, state.Warmed
+		p.beginning = beginning{
+			path: k.path, image: made, pages: state.Pages(), values: state.Values, passed: state.Passed, warmed: state.Warmed,
+		}
 		return true, nil
 	case made != nil:
 		err = also(err, made.Close())

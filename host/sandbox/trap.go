@@ -11,6 +11,7 @@ import (
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/module"
 )
 
@@ -79,12 +80,14 @@ func (r *run) failed(ctx context.Context, export string, err error) error {
 	return carrel.FailLimit("sandbox.Call", code, limit, message)
 }
 
-// failedToStart says what the engine's error of making an instance means.
-func (r *run) failedToStart(ctx context.Context, err error) error {
-	if err := noRoom(err); carrel.CodeOf(err) == abi.Overloaded {
-		return err
+// failedToStart says what an error of making an instance means. It is never the
+// guest's, none of whose code has run: what does not fit of its segments was
+// refused when it was read.
+func failedToStart(err error) error {
+	if errors.Is(err, image.ErrNoRoom) {
+		return noRoom(err)
 	}
-	return r.failed(ctx, "a segment", err)
+	return &carrel.Error{Op: "sandbox.Call", Code: abi.Internal, Err: fmt.Errorf("make an instance: %w", err)}
 }
 
 // frame is one of the engine's stack of a guest: code has no names of its

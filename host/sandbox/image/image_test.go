@@ -221,6 +221,36 @@ func TestDirtyIsWhatTheResetTookToBeChanged(t *testing.T) {
 	})
 }
 
+// TestPrivateKnowsNothingOfWhatWasWrittenSince asks slots before their first
+// reset, and after they are closed.
+func TestPrivateKnowsNothingOfWhatWasWrittenSince(t *testing.T) {
+	each(t, func(t *testing.T, how image.Method) {
+		const pages = 64
+		s := newSlot(t, newImage(t, pattern(3*page), pages*page, how))
+		b := s.Bytes(pages * page)
+		before := s.Private()
+		if before <= 0 || how == image.Copy && before < len(b) || how != image.Copy && before > 8*page {
+			t.Errorf("of %d bytes that nobody wrote %d are its own", len(b), before)
+		}
+		fill(b, 0xAA)
+		if got := s.Private(); got != before {
+			t.Errorf("when they were written %d are, before it were %d", got, before)
+		}
+		if err := s.Trim(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Private(); got != before {
+			t.Errorf("after a trim %d are, before it were %d", got, before)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Private(); got != 0 {
+			t.Errorf("closed it says %d", got)
+		}
+	})
+}
+
 func TestAnImageOf64MiB(t *testing.T) {
 	const size = 64 << 20
 	initial := make([]byte, size)

@@ -25,6 +25,10 @@ func refused(what string, size int, err error) error {
 			"mappings of the process (sysctl vm.max_map_count, %s) and committed memory (sysctl vm.overcommit_memory, %s)",
 			ErrNoRoom, what, err, limit(unix.RLIMIT_AS), limit(unix.RLIMIT_DATA),
 			setting("/proc/sys/vm/max_map_count"), setting("/proc/sys/vm/overcommit_memory"))
+	case errors.Is(err, unix.ENOSPC): // what a file in memory says where a mapping says ENOMEM
+		return fmt.Errorf("%w: %s: %w: raise the limit on committed memory (sysctl vm.overcommit_memory, %s, and vm.overcommit_ratio, %s) "+
+			"or on files in memory (tmpfs)", ErrNoRoom, what, err,
+			setting("/proc/sys/vm/overcommit_memory"), setting("/proc/sys/vm/overcommit_ratio"))
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return fmt.Errorf("%w: %s: %w: an image keeps up to three files open; raise the limit on open files (ulimit -n, %s)",
 			ErrNoRoom, what, err, limit(unix.RLIMIT_NOFILE))

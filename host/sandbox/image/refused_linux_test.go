@@ -3,6 +3,7 @@
 package image_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strconv"
@@ -205,6 +206,30 @@ func TestAnImageLongerThanFilesMayBeIsAnErrorThatNamesTheLimit(t *testing.T) {
 	chosen(t, image.Copy, "madvise is left out: ")
 }
 
+// TestWhatTheSystemRefusesForWantOfRoomIsThat has each answer of the system,
+// also those that take the whole of it to provoke.
+func TestWhatTheSystemRefusesForWantOfRoomIsThat(t *testing.T) {
+	for answer, tc := range map[syscall.Errno]struct {
+		room  bool
+		names string
+	}{
+		unix.ENOMEM: {true, "ulimit -v, "},
+		unix.ENOSPC: {true, "vm.overcommit_ratio, "},
+		unix.EMFILE: {true, "ulimit -n, "},
+		unix.ENFILE: {true, "ulimit -n, "},
+		unix.EFBIG:  {true, "ulimit -f, "},
+		unix.EAGAIN: {true, "ulimit -l, "},
+		unix.EPERM:  {false, "(seccomp)"},
+		unix.ENOSYS: {false, "(seccomp)"},
+		unix.EINVAL: {false, "invalid argument"},
+	} {
+		err := image.Refused("writing a file in memory of", page, &os.PathError{Op: "write", Path: "guest image", Err: answer})
+		if errors.Is(err, image.ErrNoRoom) != tc.room || !errors.Is(err, answer) || !strings.Contains(err.Error(), tc.names) {
+			t.Errorf("%v: %v", answer, err)
+		}
+	}
+}
+
 func TestASlotThatFindsNoRoomToGrowKeepsWhatItHas(t *testing.T) {
 	if !apart(t, nil) {
 		return
@@ -215,8 +240,15 @@ func TestASlotThatFindsNoRoomToGrowKeepsWhatItHas(t *testing.T) {
 	fill(b, 7)
 	// What is reserved is no data until it is opened.
 	lower(t, unix.RLIMIT_DATA, uint64(dataBytes(t)+256<<20))
+	if s.Bytes(most+1) != nil || s.Lack() != nil {
+		t.Errorf("beyond its maximum it lacks room: %v", s.Lack())
+	}
 	if s.Bytes(most) != nil {
 		t.Error("it grew beyond the limit")
+	}
+	mustBe(t, "why", s.Lack(), image.ErrNoRoom)
+	if !strings.Contains(s.Lack().Error(), "ulimit -d, ") {
+		t.Errorf("%v does not name the limit", s.Lack())
 	}
 	for i, v := range b {
 		if v != 7 {

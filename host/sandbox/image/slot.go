@@ -1,5 +1,10 @@
 package image
 
+import (
+	"errors"
+	"fmt"
+)
+
 // Slot is the linear memory of one instance. It has one user at a time, which
 // is the guest too while it runs: Reset, Trim and Close are for when it has
 // stopped. Different slots of one image need no care for each other.
@@ -8,14 +13,15 @@ type Slot struct {
 	mem   memory // nil when closed
 	max   int
 	dirty int
+	lack  error // of room to grow, the last one
 }
 
 // Bytes returns the first n bytes of the memory, with no capacity beyond
 // them. Growing is asking for more than before: what comes new is zero.
 //
 // It is nil when n is negative or beyond the image's maximum, when the slot
-// is closed, and when the system has no room to grow; a guest's memory.grow
-// then fails. The bytes belong to the slot: nobody uses them after Close, and
+// is closed, and when the system has no room to grow, which Lack tells; a
+// guest's memory.grow then fails. The bytes belong to the slot: nobody uses them after Close, and
 // with Copy nobody uses those from before a growth. Reset and Trim change
 // them and leave them where they are.
 //
@@ -28,10 +34,18 @@ func (s *Slot) Bytes(n int) []byte {
 	}
 	b, err := s.mem.bytes(n)
 	if err != nil {
+		if !errors.Is(err, ErrNoRoom) {
+			err = fmt.Errorf("%w: %w", ErrNoRoom, err)
+		}
+		s.lack = err
 		return nil
 	}
 	return b
 }
+
+// Lack returns why Bytes last was nil although the image's maximum allows as
+// much: ErrNoRoom with what the system said. It is nil if that never happened.
+func (s *Slot) Lack() error { return s.lack }
 
 // Reset makes the memory the image again, and zero beyond it: every byte that
 // Bytes ever returned, however large the slot once was. The error is ErrClosed.
@@ -66,7 +80,9 @@ func (s *Slot) Dirty() int { return s.dirty }
 // Private returns how many bytes of memory the slot alone has since the last
 // Reset or Trim: the pages that a reset leaves private although they show the
 // image, and what the system needs to map it. An image's own are not among
-// them. Before the first Reset, and after Close, it is not known, and 0.
+// them, nor are pages that were written since, so that before the first Reset
+// it is no more than after a Trim. With Copy it is always all of the slot's
+// memory, which is at least what Bytes was ever asked for. After Close it is 0.
 func (s *Slot) Private() int {
 	if s.mem == nil {
 		return 0

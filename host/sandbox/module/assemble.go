@@ -249,28 +249,37 @@ func (w *rewriter) elementSection() (code, error) {
 	n := 0
 	err := w.each(sectionElement, func(r *reader) error {
 		n++
-		return w.element(r, &c)
+		return w.element(r, n-1, &c)
 	})
 	var out code
 	out.u32(uint32(n))
 	return append(out, c...), err
 }
 
-func (w *rewriter) element(r *reader, c *code) error {
+// element copies a segment, with functions by their new indices. The engine
+// leaves one out that does not fit its table, and those after it, without a
+// word.
+func (w *rewriter) element(r *reader, number int, c *code) error {
+	begin := r.pos
 	flags, err := r.u32("segment's kind")
 	if err != nil {
 		return err
 	}
 	c.u32(flags)
-	if flags&elementPassive == 0 {
+	var table, offset uint32
+	active := flags&elementPassive == 0
+	if active {
 		if flags&elementIndexed != 0 {
-			table, err := r.u32("table index")
-			if err != nil {
+			if table, err = r.u32("table index"); err != nil {
 				return err
 			}
 			c.u32(table)
 		}
+		first := *r
 		if err := w.expression(r, c); err != nil {
+			return err
+		}
+		if offset, err = segmentOffset(&first, "element", number); err != nil {
 			return err
 		}
 	}
@@ -284,6 +293,10 @@ func (w *rewriter) element(r *reader, c *code) error {
 	inits, err := r.vector(vectorLimit{}, 1)
 	if err != nil {
 		return err
+	}
+	if end := uint64(offset) + uint64(inits); active && int64(table) < int64(len(w.tables)) && end > w.tables[table] {
+		return malformed(begin, r.where, "element segment %d goes from %d to %d in its table, which has %d elements: build the module with a larger table, or with the segment at a lower offset",
+			number, offset, end, w.tables[table])
 	}
 	c.u32(uint32(inits))
 	for range inits {

@@ -30,6 +30,7 @@ func TestRewriteRefuses(t *testing.T) {
 		"an element of no function":          {guest("", section(4, vec("\x70\x00\x01")), section(9, vec("\x00\x41\x00\x0b\x01\x01"))), "function 1 is not there"},
 		"an element expression of none":      {guest("", section(4, vec("\x70\x00\x01")), section(9, vec("\x04\x41\x00\x0b\x01\xd2\x01\x0b"))), "function 1 is not there"},
 		"an element's offset by no global":   {guest("", section(4, vec("\x70\x00\x01")), section(9, vec("\x00\x23\x01\x0b\x00"))), "global 1 is not there"},
+		"an element's offset by a global":    {guest("", section(4, vec("\x70\x00\x01")), section(6, vec("\x7f\x00\x41\x00\x0b")), section(9, vec("\x00\x23\x00\x0b\x00"))), "element segment 0 is not an i32.const"},
 		"a start function that is not there": {guest("", section(8, "\x01")), "function 1 is not there"},
 		"a start function with results": {wasm(section(1, vec(fn("", i32))), section(3, vec("\x00")), section(8, "\x00"),
 			section(10, vec(name("\x00\x41\x00\x0b")))), "has params or results"},
@@ -123,5 +124,45 @@ func TestChecksAreNoCompileBombs(t *testing.T) {
 		t.Errorf("10,000 fills took %v to compile", d)
 	} else {
 		t.Logf("10,000 fills took %v to compile", d)
+	}
+}
+
+// TestRewriteRefusesElementsBeyondTheirTable refuses what engines find only when
+// they make an instance, and this one not even then.
+func TestRewriteRefusesElementsBeyondTheirTable(t *testing.T) {
+	guest := func(tables, elements string) []byte {
+		return wasm(section(1, vec(fn("", ""))), section(3, vec("\x00")), section(4, tables), section(9, elements), section(10, vec(name("\x00\x0b"))))
+	}
+	for caseName, tc := range map[string]struct {
+		in      []byte
+		message string // "" is none
+	}{
+		"one in the last place":          {guest(vec("\x70\x00\x02"), vec("\x00\x41\x01\x0b\x01\x00")), ""},
+		"none behind it":                 {guest(vec("\x70\x00\x02"), vec("\x00\x41\x02\x0b\x00")), ""},
+		"a passive one":                  {guest(vec("\x70\x00\x00"), vec("\x01\x00\x01\x00")), ""},
+		"a second one":                   {guest(vec("\x70\x00\x01"), vec("\x00\x41\x00\x0b\x01\x00", "\x00\x41\x01\x0b\x01\x00")), "element segment 1 goes from 1 to 2 in its table, which has 1 elements: build the module with a larger table"},
+		"none, at an offset below 0":     {guest(vec("\x70\x00\x01"), vec("\x00\x41\x7f\x0b\x00")), "element segment 0 goes from 4294967295 to 4294967295"},
+		"one of two that does not fit":   {guest(vec("\x70\x00\x01"), vec("\x00\x41\x00\x0b\x02\x00\x00")), "element segment 0 goes from 0 to 2"},
+		"one beyond the second table":    {guest(vec("\x70\x00\x02", "\x70\x00\x01"), vec("\x02\x01\x41\x01\x0b\x00\x01\x00")), "element segment 0 goes from 1 to 2"},
+		"one within the second table":    {guest(vec("\x70\x00\x01", "\x70\x00\x02"), vec("\x02\x01\x41\x01\x0b\x00\x01\x00")), ""},
+		"an expression beyond the table": {guest(vec("\x70\x00\x01"), vec("\x04\x41\x01\x0b\x01\xd2\x00\x0b")), "element segment 0 goes from 1 to 2"},
+	} {
+		t.Run(caseName, func(t *testing.T) {
+			m, err := module.Read(tc.in, module.DefaultLimits())
+			if err == nil {
+				err = module.Lint(m, module.DefaultLimits())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = module.Rewrite(m, module.Options{})
+			if tc.message == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wantError(t, err, abi.InvalidModule, "", tc.message)
+		})
 	}
 }

@@ -171,7 +171,7 @@ func (w *rewriter) readData(r *reader) error {
 		}
 	}
 	if s.active {
-		if s.offset, err = segmentOffset(r, index); err != nil {
+		if s.offset, err = segmentOffset(r, "data", index); err != nil {
 			return err
 		}
 	}
@@ -201,16 +201,16 @@ func (w *rewriter) readData(r *reader) error {
 	return nil
 }
 
-// segmentOffset reads an i32.const: others need imported globals, or are no
-// addresses.
-func segmentOffset(r *reader, index int) (uint32, error) {
+// segmentOffset reads where a segment of data or elements begins, an i32.const:
+// others need imported globals, or are no offsets.
+func segmentOffset(r *reader, of string, index int) (uint32, error) {
 	start := r.pos
 	op, err := r.byte("offset")
 	if err != nil {
 		return 0, err
 	}
 	if op != opI32Const {
-		return 0, malformed(start, r.where, "the address of data segment %d is not an i32.const", index)
+		return 0, malformed(start, r.where, "the offset of %s segment %d is not an i32.const", of, index)
 	}
 	n, err := r.signed("offset", 32)
 	if err != nil {
