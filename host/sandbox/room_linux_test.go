@@ -4,43 +4,16 @@ package sandbox_test
 
 import (
 	"errors"
-	"os"
-	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/image"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
-
-// withFiles runs f in a process that may open so many files more.
-func withFiles(t *testing.T, more uint64, f func()) {
-	t.Helper()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := uint64(null.Fd()) // the lowest number that is free
-	var was unix.Rlimit
-	if err := errors.Join(null.Close(), unix.Getrlimit(unix.RLIMIT_NOFILE, &was)); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: next + more, Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-			t.Error(err)
-		}
-	}()
-	f()
-}
 
 // TestAnOpeningWithoutFilesIsToComeAgain opens a plugin whose code and state
 // are in the cache, with each number of files that may be too small. It opens
@@ -56,7 +29,7 @@ func TestAnOpeningWithoutFilesIsToComeAgain(t *testing.T) {
 		started(t, cfg, func(s *sandbox.Sandbox) {
 			var p *sandbox.Plugin
 			var err error
-			withFiles(t, more, func() { p, err = s.Open(t.Context(), wasm, setup) })
+			testproc.WithFiles(t, more, func() { p, err = s.Open(t.Context(), wasm, setup) })
 			if err == nil {
 				opened++
 				sameState(t, sandbox.Next(t, p), want)
@@ -80,13 +53,10 @@ func TestAnOpeningWithoutFilesIsToComeAgain(t *testing.T) {
 	}
 }
 
-// roomVar tells a process of tests that it may use up its address space.
-const roomVar = "CARREL_TEST_ROOM"
-
 // TestACallWithoutRoomClosesWhatWaits calls a plugin where the system has no
 // address space for another instance, but others wait.
 func TestACallWithoutRoomClosesWhatWaits(t *testing.T) {
-	if !cramped(t) {
+	if !testproc.Apart(t) {
 		return
 	}
 	const instances = 8
@@ -97,7 +67,7 @@ func TestACallWithoutRoomClosesWhatWaits(t *testing.T) {
 	waits, called := open(t, s, pupil(nil)), open(t, s, pupil(nil))
 	sandbox.Stock(t, waits, instances, "run", nil)
 	// Less than an instance needs, and enough for the process.
-	withAddresses(t, abi.DefaultMemoryMiB<<20/2, func() {
+	testproc.WithAddresses(t, abi.DefaultMemoryMiB<<20/2, func() {
 		if _, err := called.Call(t.Context(), sandbox.Call{Export: "run", Host: &host{}}); err != nil {
 			t.Error(err)
 		}
@@ -113,59 +83,15 @@ func TestACallWithoutRoomClosesWhatWaits(t *testing.T) {
 // TestAnEngineWithoutMemoryIsNoFault opens a plugin where the engine panics for
 // want of address space.
 func TestAnEngineWithoutMemoryIsNoFault(t *testing.T) {
-	if !cramped(t) {
+	if !testproc.Apart(t) {
 		return
 	}
 	s := newSandbox(t, sandbox.Config{})
 	open(t, s, pupil(nil))
 	var err error
-	withAddresses(t, 0, func() { _, err = s.Open(t.Context(), scribbler(initialised), sandbox.Setup{}) })
+	testproc.WithAddresses(t, 0, func() { _, err = s.Open(t.Context(), scribbler(initialised), sandbox.Setup{}) })
 	if carrel.CodeOf(err) != abi.Overloaded {
 		t.Errorf("got %v", err)
 	}
 	open(t, s, scribbler(initialised))
-}
-
-// cramped runs the test at hand once more, in a process that may end for want of
-// room. It reports whether this is that process.
-func cramped(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(roomVar) != "" {
-		return true
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), roomVar+"=1")
-	said, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(said), "--- PASS: "+t.Name()) && !strings.Contains(string(said), "--- SKIP: "+t.Name()) {
-		t.Errorf("alone it ended with %v\n%s", err, said)
-	}
-	return false
-}
-
-// withAddresses runs f in a process that has so many bytes of address space
-// more.
-func withAddresses(t *testing.T, more uint64, f func()) {
-	t.Helper()
-	statm, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	size, _, _ := strings.Cut(string(statm), " ")
-	pages, err := strconv.ParseUint(size, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_AS, &was); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: pages*uint64(os.Getpagesize()) + more, Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Setrlimit(unix.RLIMIT_AS, &was); err != nil {
-			t.Error(err)
-		}
-	}()
-	f()
 }

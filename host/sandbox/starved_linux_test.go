@@ -5,17 +5,15 @@ package sandbox_test
 import (
 	"errors"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 const (
@@ -46,33 +44,6 @@ func needy(more func(m *wasmtest.Module, begin *wasmtest.Func)) []byte {
 	return m.Bytes()
 }
 
-// withData runs f in a process that may have so many bytes of data more.
-func withData(t *testing.T, more uint64, f func()) {
-	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(status), "VmData:")
-	kib, err := strconv.ParseUint(strings.Fields(after)[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_DATA, &was); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: kib<<10 + more, Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Setrlimit(unix.RLIMIT_DATA, &was); err != nil {
-			t.Error(err)
-		}
-	}()
-	f()
-}
-
 // mapsMemory skips the test where guests' memory is the process's own.
 func mapsMemory(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
@@ -95,7 +66,7 @@ func wantToComeAgain(t *testing.T, what string, err error) {
 // has too little for them, and later: whatever they make of it, nothing of that
 // is their fault, or kept.
 func TestAnAdmissionThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
-	if !cramped(t) {
+	if !testproc.Apart(t) {
 		return
 	}
 	warm := warmed("learn", "")
@@ -123,7 +94,7 @@ func TestAnAdmissionThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
 			wasm := needy(tc.more)
 			started(t, cfg, func(s *sandbox.Sandbox) {
 				mapsMemory(t, s)
-				withData(t, scarceBytes, func() {
+				testproc.WithData(t, scarceBytes, func() {
 					_, err := s.Admit(t.Context(), sandbox.Candidate{Module: wasm, Plan: func(sandbox.Report) (sandbox.Setup, error) { return tc.setup, nil }})
 					wantToComeAgain(t, "with little memory", err)
 				})
@@ -142,7 +113,7 @@ func TestAnAdmissionThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
 // its own limit, while the system has too little to find out whether it would
 // with more.
 func TestWhatAFailedInitialisationNeedsIsNotGuessed(t *testing.T) {
-	if !cramped(t) {
+	if !testproc.Apart(t) {
 		return
 	}
 	s := newSandbox(t, sandbox.Config{})
@@ -151,7 +122,7 @@ func TestWhatAFailedInitialisationNeedsIsNotGuessed(t *testing.T) {
 		Module: needy(func(_ *wasmtest.Module, begin *wasmtest.Func) { grows(&begin.Code).If().Unreachable().End() }),
 		Plan:   func(sandbox.Report) (sandbox.Setup, error) { return sandbox.Setup{MemoryMiB: 1}, nil },
 	}
-	withData(t, scarceBytes, func() {
+	testproc.WithData(t, scarceBytes, func() {
 		_, err := s.Admit(t.Context(), upload)
 		wantToComeAgain(t, "with little memory", err)
 	})
@@ -165,7 +136,7 @@ func TestWhatAFailedInitialisationNeedsIsNotGuessed(t *testing.T) {
 // TestAnOpeningThatIsRefusedMemoryIsToComeAgain loses the state of a plugin and
 // opens it while the system has too little for making it anew.
 func TestAnOpeningThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
-	if !cramped(t) {
+	if !testproc.Apart(t) {
 		return
 	}
 	wasm := needy(func(m *wasmtest.Module, _ *wasmtest.Func) { grows(&m.Method("learn").Code).Drop().Const(0) })
@@ -180,7 +151,7 @@ func TestAnOpeningThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	started(t, cfg, func(s *sandbox.Sandbox) {
-		withData(t, scarceBytes, func() {
+		testproc.WithData(t, scarceBytes, func() {
 			_, err := s.Open(t.Context(), wasm, setup)
 			wantToComeAgain(t, "with little memory", err)
 		})
@@ -194,7 +165,7 @@ func TestAnOpeningThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
 // TestACallThatIsRefusedMemoryIsToComeAgain calls a plugin while the system has
 // too little for what it does, and later.
 func TestACallThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
-	if !cramped(t) {
+	if !testproc.Apart(t) {
 		return
 	}
 	for export, ends := range map[string]abi.Code{"run": abi.OK, "fail": abi.GuestFailed, "trap": abi.GuestTrap} {
@@ -202,7 +173,7 @@ func TestACallThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
 		started(t, sandbox.Config{}, func(s *sandbox.Sandbox) {
 			mapsMemory(t, s)
 			p := open(t, s, needy(nil))
-			withData(t, scarceBytes, func() {
+			testproc.WithData(t, scarceBytes, func() {
 				_, err := p.Call(t.Context(), sandbox.Call{Export: export})
 				wantToComeAgain(t, export+" with little memory", err)
 			})
@@ -220,7 +191,7 @@ func TestACallThatIsRefusedMemoryIsToComeAgain(t *testing.T) {
 // TestACallThatIsRefusedMemoryClosesWhatWaits has the next try find what
 // instances of another plugin held.
 func TestACallThatIsRefusedMemoryClosesWhatWaits(t *testing.T) {
-	if !cramped(t) {
+	if !testproc.Apart(t) {
 		return
 	}
 	const instances = 4
@@ -228,7 +199,7 @@ func TestACallThatIsRefusedMemoryClosesWhatWaits(t *testing.T) {
 	mapsMemory(t, s)
 	waits, p := open(t, s, pupil(nil)), open(t, s, needy(nil))
 	sandbox.Stock(t, waits, instances, "run", nil)
-	withData(t, scarceBytes, func() {
+	testproc.WithData(t, scarceBytes, func() {
 		_, err := p.Call(t.Context(), sandbox.Call{Export: "run"})
 		wantToComeAgain(t, "with little memory", err)
 	})

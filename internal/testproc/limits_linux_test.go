@@ -67,24 +67,40 @@ func TestFilesAreLimitedForAWhile(t *testing.T) {
 	}
 }
 
-func TestAddressesAreLimitedForAWhile(t *testing.T) {
-	if !testproc.Apart(t) {
-		return
-	}
+func TestMemoryIsLimitedForAWhile(t *testing.T) {
 	const more = 1 << 30
-	maps := func(size int) error {
-		b, err := syscall.Mmap(-1, 0, size, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-		if err == nil {
-			err = syscall.Munmap(b)
-		}
-		return err
-	}
-	var less, over error
-	testproc.WithAddresses(t, more, func() { less, over = maps(more/2), maps(2*more) })
-	if less != nil || over != syscall.ENOMEM { //nolint:errorlint // it is the number itself
-		t.Errorf("half of it: %v, twice as much: %v", less, over)
-	}
-	if err := maps(2 * more); err != nil {
-		t.Errorf("afterwards: %v", err)
+	for name, tc := range map[string]struct {
+		limited func(t testing.TB, more uint64, f func())
+		prot    int // of pages that the limit is for
+		other   int // of pages that it is not for; -1: there are none
+	}{
+		"addresses": {testproc.WithAddresses, syscall.PROT_NONE, -1},
+		"data":      {testproc.WithData, syscall.PROT_READ | syscall.PROT_WRITE, syscall.PROT_NONE},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !testproc.Apart(t) {
+				return
+			}
+			maps := func(size, prot int) error {
+				b, err := syscall.Mmap(-1, 0, size, prot, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
+				if err == nil {
+					err = syscall.Munmap(b)
+				}
+				return err
+			}
+			var less, over, free error
+			tc.limited(t, more, func() {
+				less, over = maps(more/2, tc.prot), maps(2*more, tc.prot)
+				if tc.other >= 0 {
+					free = maps(2*more, tc.other)
+				}
+			})
+			if less != nil || over != syscall.ENOMEM || free != nil { //nolint:errorlint // it is the number itself
+				t.Errorf("half of it: %v, twice as much: %v, of another kind: %v", less, over, free)
+			}
+			if err := maps(2*more, tc.prot); err != nil {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
 	}
 }

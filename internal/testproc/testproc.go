@@ -41,7 +41,14 @@ func Apart(t testing.TB, env ...string) bool {
 	if Inside(t) {
 		return true
 	}
-	said, err := Again(t.Context(), t, env...).CombinedOutput()
+	Run(t, Again(t.Context(), t, env...))
+	return false
+}
+
+// Run runs what Again returned. The test fails or is skipped as it did there.
+func Run(t testing.TB, again *exec.Cmd) {
+	t.Helper()
+	said, err := again.CombinedOutput()
 	switch {
 	case err == nil && strings.Contains(string(said), "--- PASS: "+t.Name()+" "):
 		t.Logf("in a process of its own:\n%s", said)
@@ -50,5 +57,4 @@ func Apart(t testing.TB, env ...string) bool {
 	default:
 		t.Errorf("in a process of its own it ended with %v:\n%s", err, said)
 	}
-	return false
 }
