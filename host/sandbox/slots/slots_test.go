@@ -66,42 +66,42 @@ func TestSharesTakeTurns(t *testing.T) {
 		waiting string   // in the order of their coming
 		turns   []string // whose slot is given back, and who has it then
 	}{
-		"one slot goes round": {1, "x", "a a a b c b", []string{
+		"one slot goes round": {1, "x", "a,a,a,b,c,b", []string{
 			"x: a1", "a: b1", "b: c1", "c: a2", "a: b2", "b: a3",
 		}},
-		"one that comes last waits for one round": {1, "x", "a a a a b", []string{
+		"one that comes last waits for one round": {1, "x", "a,a,a,a,b", []string{
 			"x: a1", "a: b1", "b: a2", "a: a3", "a: a4",
 		}},
-		"a share alone is served as it came": {1, "x", "a a", []string{"x: a1", "a: a2"}},
-		"those that wait for themselves come later": {1, "x", "x a x a", []string{
+		"a share alone is served as it came": {1, "x", "a,a", []string{"x: a1", "a: a2"}},
+		"those that wait for themselves come later": {1, "x", "x,a,x,a", []string{
 			"x: x1", "x: a1", "a: x2", "x: a2",
 		}},
-		"several slots go round": {3, "x y z", "a a b b c", []string{
+		"several slots go round": {3, "x,y,z", "a,a,b,b,c", []string{
 			"x: a1", "y: b1", "z: c1", "c: a2", "a: b2",
 		}},
-		"a share that has all it may is passed over, and is the next that may": {2, "a b", "a c d a", []string{
+		"a share that has all it may is passed over, and is the next that may": {2, "a,b", "a,c,d,a", []string{
 			"b: c1", "c: d1", "a: a1", "d: ", "a: a2",
 		}},
-		"the last slot is free before one share has it": {2, "a b", "a a", []string{
+		"the last slot is free before one share has it": {2, "a,b", "a,a", []string{
 			"b: ", "a: a1", "a: a2",
 		}},
-		"of three slots a share has two": {3, "a a b", "a a c c b", []string{
+		"of three slots a share has two": {3, "a,a,b", "a,a,c,c,b", []string{
 			"b: c1", "c: b1", "a: a1", "b: c2", "c: ", "a: a2",
 		}},
-		"who was passed over goes before those who came later": {3, "a a b", "a c d", []string{
+		"who was passed over goes before those who came later": {3, "a,a,b", "a,c,d", []string{
 			"b: c1", "a: a1", "c: d1",
 		}},
 	} {
 		t.Run(caseName, func(t *testing.T) {
 			q := queue{t, slots.New(tc.slots), map[string]int{}, make(chan string, 10)}
 			left := map[string]int{} // slots that are held
-			for _, share := range strings.Fields(tc.held) {
+			for _, share := range strings.Split(tc.held, ",") {
 				if err := q.pool.Acquire(t.Context(), share, nil); err != nil {
 					t.Fatal(err)
 				}
 				left[share]++
 			}
-			for _, share := range strings.Fields(tc.waiting) {
+			for _, share := range strings.Split(tc.waiting, ",") {
 				q.waits(share)
 			}
 			for _, turn := range tc.turns {
