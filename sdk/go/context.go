@@ -66,8 +66,9 @@ func (c *Context) Do(op abi.Op, request, result any) error {
 // Config decodes the tenant's configuration for this plugin into v.
 func (c *Context) Config(v any) error { return c.Do(abi.OpConfigGet, struct{}{}, v) }
 
-// Has reports whether the host knows an operation or a feature, for plugins
-// that run on older hosts too.
+// Has reports whether the host knows an operation or a feature, such as
+// "memory.append": what it does not know answers *Refusal with abi.ENOSYS. In a
+// warm-up it knows none.
 func (c *Context) Has(feature string) bool { return c.host.Has(feature) }
 
 // Log returns the logger of the plugin's log. The host bounds what one call
@@ -91,11 +92,14 @@ func (c *Context) Rand() *rand.Rand {
 	return c.rand
 }
 
-// Emit streams a piece of text to the client before the handler returns. A
-// client that is gone is a *Refusal with abi.ECANCELED.
+// Emit streams a piece of text to the client before the handler returns. No
+// host has streams for guests yet: it is a *Refusal with abi.ENOSYS, and
+// Has("emit") is false. Handlers that are to run today return all they have.
+// Where there are streams, a client that is gone is abi.ECANCELED.
 func (c *Context) Emit(text string) error { return c.host.Emit(EmitText, []byte(text)) }
 
-// EmitEvent streams a custom event, encoded as JSON.
+// EmitEvent streams a custom event, encoded as JSON. As with Emit, no host has
+// it yet.
 func (c *Context) EmitEvent(event any) error {
 	b, err := encode(event)
 	if err != nil {

@@ -65,9 +65,10 @@
 //	Warmup: &carrel.Warmup{Method: "com.example.Hello.greet", Params: greetParams{Name: "Ada"}},
 //
 // The warm-up runs under the stubs that initialisers run under. One that asks
-// the host for anything should go on without the answer; one that fails, traps
-// or takes longer than 5 s is left out, and `carrel push` says so. Method
-// carreltest.Host.Warmup runs it in a test.
+// the host for anything should go on without the answer; one that fails or
+// traps is left out, and `carrel push` says so. A host refuses an upload whose
+// warm-up takes longer than 5 s (its limit sandbox.admitTimeout): do less in
+// it. Method carreltest.Host.Warmup runs it in a test.
 //
 // # Tests
 //

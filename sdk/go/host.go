@@ -17,7 +17,8 @@ type Host interface {
 	Output(b []byte) error
 	// Fail marks the call as failed; the last one counts. The code is valid.
 	Fail(code, message string)
-	// Emit streams to the client: a text delta, or a custom event's JSON.
+	// Emit streams to the client: a text delta, or a custom event's JSON. Every
+	// host that there is refuses it with ENOSYS.
 	Emit(kind EmitKind, b []byte) error
 	// Call performs an operation. The caller owns the result.
 	Call(op abi.Op, request []byte) ([]byte, error)

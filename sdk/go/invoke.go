@@ -21,10 +21,10 @@ type Invocation struct {
 }
 
 type invokeRequest struct {
-	Plugin  string `json:"plugin,omitempty"`
-	Service string `json:"service"`
-	Method  string `json:"method"`
-	Args    any    `json:"args"`
+	Plugin  string          `json:"plugin,omitempty"`
+	Service string          `json:"service"`
+	Method  string          `json:"method"`
+	Args    json.RawMessage `json:"args"`
 }
 
 type invokeResult struct {
@@ -35,7 +35,8 @@ type invokeResult struct {
 
 // Invoke calls a method of this plugin ("com.acme.Chat.chat") or of another
 // ("billing/com.acme.Bills.list"), which Capabilities.Call must name and the
-// tenant's owner must grant. args is encoded as the params object; nil is {}.
+// tenant's owner must grant. args is encoded as the params object, by
+// EncodeParams; nil is {}.
 // The output is decoded into out, a *string for text, unless that is nil.
 //
 // The call runs in the same request scope and under the same deadline. What
@@ -45,8 +46,11 @@ func (c *Context) Invoke(address string, args, out any) (Invocation, error) {
 	if err != nil {
 		return Invocation{}, err
 	}
-	if req.Args = args; args == nil {
-		req.Args = struct{}{}
+	if args == nil {
+		args = struct{}{}
+	}
+	if req.Args, err = EncodeParams(args); err != nil {
+		return Invocation{}, fmt.Errorf("encode the params of %s: %w", address, err)
 	}
 	var res invokeResult
 	if err := c.Do(abi.OpInvoke, req, &res); err != nil {

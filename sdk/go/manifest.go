@@ -37,8 +37,8 @@ type (
 		Kind          string          `json:"kind"`
 		Export        string          `json:"export,omitempty"`
 		Description   string          `json:"description,omitempty"`
-		Params        json.RawMessage `json:"params"`
-		Output        json.RawMessage `json:"output"`
+		Params        json.RawMessage `json:"params,omitempty"`
+		Output        json.RawMessage `json:"output,omitempty"`
 		SystemMessage string          `json:"systemMessage,omitempty"`
 		UserMessage   string          `json:"userMessage,omitempty"`
 		MemoryID      string          `json:"memoryId,omitempty"`
@@ -67,7 +67,7 @@ func chatParams(c ChatMethod) payload {
 		s := schema{Type: "object"}
 		for _, name := range []string{c.MemoryID, defaultUserParam} {
 			if name != "" {
-				s.Properties = append(s.Properties, property{name, &schema{Type: "string"}})
+				s.Properties = append(s.Properties, property[*schema]{name, &schema{Type: "string"}})
 				s.Required = append(s.Required, name)
 			}
 		}
@@ -75,57 +75,89 @@ func chatParams(c ChatMethod) payload {
 	}}
 }
 
+// Fault is one thing that is wrong with a declaration.
+type Fault struct {
+	Pointer string `json:"pointer"` // JSON pointer into the manifest
+	Message string `json:"message"` // names the place as the Go source does
+}
+
 // Manifest returns the manifest's JSON. Its error joins the faults that only
 // the Go source can show; the host checks names, templates and bounds, too.
 func (p Plugin) Manifest() ([]byte, error) {
-	var errs []error
+	raw, faults, err := p.Declare()
+	if err != nil {
+		return nil, err
+	}
+	if len(faults) > 0 {
+		return nil, joined(faults)
+	}
+	return raw, nil
+}
+
+func joined(faults []Fault) error {
+	errs := make([]error, 0, len(faults))
+	for _, f := range faults {
+		errs = append(errs, errors.New(f.Message))
+	}
+	return errors.Join(errs...)
+}
+
+// Declare returns the manifest's JSON as far as it can be made, and the faults
+// that only the Go source can show: what has one is left out, or as close to
+// what was meant as a manifest can say. `carrel build` looks for a host's
+// faults in the rest, so that all of them are told at once.
+func (p Plugin) Declare() (raw []byte, faults []Fault, err error) {
+	fault := func(at, format string, args ...any) {
+		faults = append(faults, Fault{at, fmt.Sprintf(format, args...)})
+	}
 	m := manifestJSON{
 		ABI: abi.Version, Name: p.Name, Version: p.Version, Description: p.Description,
 		AllowDefaultIDLeak: p.AllowDefaultIDLeak, MemoryNamespace: p.MemoryNamespace, Capabilities: p.Capabilities,
 	}
-	if p.Name == "" || p.Version == "" {
-		errs = append(errs, errors.New("plugin: Name and Version are needed"))
+	if p.Name == "" {
+		fault("/name", "plugin: Name is missing, such as \"nice-and-mean\"")
+	}
+	if p.Version == "" {
+		fault("/version", "plugin: Version is missing, such as \"1.0.0\"")
 	}
 	if p.Limits != (Limits{}) {
 		m.Limits = &p.Limits
 	}
 	if d := p.DefaultMemoryID; d != nil {
-		var err error
 		if m.DefaultMemoryID, err = d.declared(); err != nil {
-			errs = append(errs, err)
+			fault("/defaultMemoryId", "%v", err)
 		}
 	}
 	if p.Warmup != nil {
-		var err error
 		if m.Warmup, err = p.warmup(); err != nil {
-			errs = append(errs, fmt.Errorf("plugin: Warmup: %w", err))
+			fault("/warmup", "plugin: Warmup: %v", err)
 		}
 	}
 	services := map[string]bool{}
 	for i, s := range p.Services {
 		sj := serviceJSON{s.Name, s.Description, s.Scope, s.SystemMessage, []methodJSON{}}
+		at := fmt.Sprintf("/services/%d", i)
 		if services[s.Name] {
-			errs = append(errs, fmt.Errorf("service %q: there are two of that name", s.Name))
+			fault(at+"/name", "service %q: there are two of that name", s.Name)
 		}
 		services[s.Name] = true
 		methods := map[string]bool{}
-		for _, method := range s.Methods {
-			mj, err := method.declared(i)
-			if err == nil && methods[method.name] {
-				err = errors.New("there are two of that name")
+		for j, method := range s.Methods {
+			in := func(member string, err error) {
+				if err != nil {
+					fault(fmt.Sprintf("%s/methods/%d%s", at, j, member), "service %q, method %q: %v", s.Name, method.name, err)
+				}
 			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("service %q, method %q: %w", s.Name, method.name, err))
+			if isIdentifier(method.name) && methods[method.name] {
+				in("/name", errors.New("there are two of that name"))
 			}
 			methods[method.name] = true
-			sj.Methods = append(sj.Methods, mj)
+			sj.Methods = append(sj.Methods, method.declared(i, in))
 		}
 		m.Services = append(m.Services, sj)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return encode(m)
+	raw, err = encode(m)
+	return raw, faults, err
 }
 
 // warmup returns what the manifest says of the warm-up.
@@ -142,7 +174,7 @@ func (p Plugin) warmup() (*abi.Warmup, error) {
 		return nil, fmt.Errorf("its params are of type %v, and the handler %s takes %v", got, p.Warmup.Method, method.params.of)
 	}
 	var err error
-	if out.Params, err = encode(p.Warmup.Params); err != nil {
+	if out.Params, err = EncodeParams(p.Warmup.Params); err != nil {
 		return nil, fmt.Errorf("encode Params: %w", err)
 	}
 	return out, nil
@@ -161,6 +193,9 @@ func (p Plugin) handler(name string) (Method, bool) {
 }
 
 func (d DefaultMemoryID) declared() (*abi.DefaultMemoryID, error) {
+	if (d.Func != nil) == (d.From != "") {
+		return nil, errors.New("plugin: DefaultMemoryID needs Func or From, and not both")
+	}
 	out := &abi.DefaultMemoryID{From: d.From, Priority: d.Priority}
 	if d.Priority == 0 {
 		out.Priority = abi.DefaultProviderPriority
@@ -168,44 +203,45 @@ func (d DefaultMemoryID) declared() (*abi.DefaultMemoryID, error) {
 	if d.Func != nil {
 		out.Export = defaultIDExport
 	}
-	if (d.Func != nil) == (d.From != "") {
-		return nil, errors.New("plugin: DefaultMemoryID needs Func or From, and not both")
-	}
 	return out, nil
 }
 
 // declared returns what the manifest says of a method of the service with that
-// index.
-func (m Method) declared(service int) (methodJSON, error) {
+// index. fault takes what is wrong with a member of it; nil is no fault.
+func (m Method) declared(service int, fault func(member string, err error)) methodJSON {
 	mj := methodJSON{Name: m.name, Description: m.description, Kind: abi.KindHandler}
 	if !isIdentifier(m.name) {
-		return mj, errors.New("a method's name is a letter or underscore, then up to 62 letters, digits or underscores")
+		fault("/name", errors.New("a method's name is a letter or underscore, then up to 62 letters, digits or underscores"))
 	}
-	var windowErr error
+	var err error
 	switch c := m.chat; {
 	case c != nil:
 		mj.Kind, mj.SystemMessage, mj.UserMessage, mj.MemoryID = abi.KindChat, c.SystemMessage, c.UserMessage, c.MemoryID
 		mj.Model, mj.Generation = c.Model, c.Generation
-		mj.Window, windowErr = c.window()
+		mj.Window, err = c.window()
+		fault("/window", err)
 		mj.Seed = c.Seed
 		if c.RetainWindow {
 			mj.Retain = abi.RetainWindow
 		}
 	case m.handle == nil:
-		return mj, errors.New("the handler has no function; make methods with Chat or Handler")
+		fault("/export", errors.New("the handler has no function; make methods with Chat or Handler"))
 	default:
 		mj.Export = exportName(service, m)
 	}
-	var paramsErr, outputErr error
-	if mj.Params, paramsErr = m.params.schema(); paramsErr != nil {
-		paramsErr = fmt.Errorf("params: %w", paramsErr)
-	} else if !isObject(mj.Params) {
-		paramsErr = errors.New("params: they are one JSON object; use a struct type")
+	if m.params.schema == nil { // Method{}
+		return mj
 	}
-	if mj.Output, outputErr = m.output.schema(); outputErr != nil {
-		outputErr = fmt.Errorf("output: %w", outputErr)
+	switch mj.Params, err = m.params.schema(); {
+	case err != nil:
+		fault("/params", fmt.Errorf("params: %w", err))
+	case !isObject(mj.Params):
+		fault("/params", errors.New("params: they are one JSON object; use a struct type"))
 	}
-	return mj, errors.Join(windowErr, paramsErr, outputErr)
+	if mj.Output, err = m.output.schema(); err != nil {
+		fault("/output", fmt.Errorf("output: %w", err))
+	}
+	return mj
 }
 
 func (c ChatMethod) window() (*abi.Window, error) {

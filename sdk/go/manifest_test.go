@@ -125,7 +125,7 @@ func TestManifestReportsEveryFaultOfTheDeclaration(t *testing.T) {
 		t.Fatal("there is no error")
 	}
 	for _, want := range []string{
-		"Name and Version are needed",
+		"Name is missing", "Version is missing",
 		"needs Func or From",
 		`method "wheels": params: next: the type carrel_test.loop contains itself`,
 		"output: a map with keys of type bool has no JSON form",
@@ -167,6 +167,48 @@ func TestAWarmupIsACallOfAHandler(t *testing.T) {
 			}
 			if !strings.Contains(string(got), tc.want) || (err == nil) != strings.HasPrefix(tc.want, "{") {
 				t.Errorf("got %s, want …%s…", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAWarmupsParamsMatchTheSchemaOfTheirType(t *testing.T) {
+	type part struct {
+		Size *int     `json:"size"`
+		Left []string `json:"left,omitempty"`
+	}
+	type params struct {
+		Unit  *string           `json:"unit"`
+		Name  string            `json:"name"`
+		Tags  []string          `json:"tags"`
+		Data  []byte            `json:"data"`
+		Parts []part            `json:"parts"`
+		By    map[string]part   `json:"by"`
+		None  map[string]string `json:"none"`
+		Any   any               `json:"any"`
+	}
+	p := carrel.Plugin{Name: "p", Version: "1", Services: []carrel.Service{{Name: "S", Methods: []carrel.Method{
+		carrel.Handler("run", "", func(*carrel.Context, params) (string, error) { return "", nil }),
+	}}}}
+	one := 1
+	for name, tc := range map[string]struct {
+		params params
+		want   string
+	}{
+		"what is nil is left out or empty": {params{},
+			`{"name":"","tags":[],"data":"","parts":[],"by":{},"none":{},"any":null}`},
+		"what is not nil stays, in its order": {params{Name: "null", Tags: []string{"b", "a"}, Data: []byte{1}, Parts: []part{{}, {Size: &one}},
+			By: map[string]part{"x": {}, "y": {Size: &one}}, Any: []any{nil}},
+			`{"name":"null","tags":["b","a"],"data":"AQ==","parts":[{},{"size":1}],"by":{"x":{},"y":{"size":1}},"none":{},"any":[null]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.Warmup = &carrel.Warmup{Method: "S.run", Params: tc.params}
+			raw, err := p.Manifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(string(raw), `"params":`+tc.want+"}}") {
+				t.Errorf("got %s, want params %s", raw, tc.want)
 			}
 		})
 	}

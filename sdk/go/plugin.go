@@ -1,6 +1,7 @@
 package carrel
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -74,7 +75,8 @@ type DefaultMemoryID struct {
 // Warmup is a call of a handler at upload. Nobody sees its output. It has no
 // host to ask: operations, Emit and errors of its own answer ENOSYS, and the
 // clock and randomness are the same each time. One that fails is left out,
-// which the version's report says.
+// which the version's report says; an upload whose warm-up takes longer than
+// 5 s (the host's limit sandbox.admitTimeout) is refused.
 type Warmup struct {
 	Method string // a handler of this plugin: Service.method
 	// Params is a value of the handler's params type, such as greetParams{},
@@ -186,20 +188,44 @@ func (p Plugin) Describe(h Host) int32 {
 // write the manifest.
 const ManifestFileEnv = "CARREL_MANIFEST_FILE"
 
+// FaultsSuffix is added to the name of the manifest's file for that in which
+// Main writes a declaration's faults, if it has any: a JSON array of Fault. The
+// manifest beside it is then as Declare makes it.
+const FaultsSuffix = ".faults"
+
 // Main is what a plugin's main function calls. It writes the manifest to the
 // file that ManifestFileEnv names, else to stdout, and exits with 1 and every
-// fault on stderr if the declaration has any. In a guest main does not run.
+// fault of Manifest on stderr if the declaration has any. In a guest main does
+// not run.
 func (p Plugin) Main() {
-	raw, err := p.Manifest()
-	if err == nil {
-		if file := os.Getenv(ManifestFileEnv); file != "" {
-			err = os.WriteFile(file, raw, 0o600) //nolint:gosec // the path is what the build asks for
-		} else {
-			_, err = os.Stdout.Write(append(raw, '\n'))
-		}
-	}
-	if err != nil {
+	if err := p.tell(os.Getenv(ManifestFileEnv)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// tell writes the manifest to a file, or to stdout without one.
+func (p Plugin) tell(file string) error {
+	const private = 0o600
+	raw, faults, err := p.Declare()
+	switch {
+	case err != nil:
+		return err
+	case len(faults) > 0 && file == "":
+		return joined(faults)
+	case file == "":
+		_, err = os.Stdout.Write(append(raw, '\n'))
+		return err
+	}
+	if err := os.WriteFile(file, raw, private); err != nil { //nolint:gosec // the path is what the build asks for
+		return err
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	told, err := encode(faults)
+	if err == nil {
+		err = os.WriteFile(file+FaultsSuffix, told, private) //nolint:gosec // as above
+	}
+	return errors.Join(joined(faults), err)
 }

@@ -21,30 +21,30 @@ const (
 
 // schema is the part of JSON Schema that Go types need.
 type schema struct {
-	Type                 any        `json:"type,omitempty"` // a name, or a name and "null"
-	Description          string     `json:"description,omitempty"`
-	Format               string     `json:"format,omitempty"`
-	ContentEncoding      string     `json:"contentEncoding,omitempty"`
-	Minimum              *int64     `json:"minimum,omitempty"`
-	Maximum              *int64     `json:"maximum,omitempty"`
-	Properties           properties `json:"properties,omitempty"`
-	Required             []string   `json:"required,omitempty"`
-	Items                *schema    `json:"items,omitempty"`
-	MinItems             *int       `json:"minItems,omitempty"`
-	MaxItems             *int       `json:"maxItems,omitempty"`
-	AdditionalProperties *schema    `json:"additionalProperties,omitempty"`
+	Type                 any                 `json:"type,omitempty"` // a name, or a name and "null"
+	Description          string              `json:"description,omitempty"`
+	Format               string              `json:"format,omitempty"`
+	ContentEncoding      string              `json:"contentEncoding,omitempty"`
+	Minimum              *int64              `json:"minimum,omitempty"`
+	Maximum              *int64              `json:"maximum,omitempty"`
+	Properties           properties[*schema] `json:"properties,omitempty"`
+	Required             []string            `json:"required,omitempty"`
+	Items                *schema             `json:"items,omitempty"`
+	MinItems             *int                `json:"minItems,omitempty"`
+	MaxItems             *int                `json:"maxItems,omitempty"`
+	AdditionalProperties *schema             `json:"additionalProperties,omitempty"`
 }
 
-// properties keep the order of the struct's fields.
-type properties []property
+// properties are the members of an object in the order of the struct's fields.
+type properties[V any] []property[V]
 
-type property struct {
-	name   string
-	schema *schema
+type property[V any] struct {
+	name  string
+	value V
 }
 
 // MarshalJSON writes an object.
-func (p properties) MarshalJSON() ([]byte, error) {
+func (p properties[V]) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, member := range p {
@@ -55,7 +55,7 @@ func (p properties) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		value, err := encode(member.schema)
+		value, err := encode(member.value)
 		if err != nil {
 			return nil, err
 		}
@@ -68,14 +68,12 @@ func (p properties) MarshalJSON() ([]byte, error) {
 }
 
 // schemaOf returns the schema of a type. Its error joins every part of the
-// type that has none.
+// type that has none; the schema accepts anything there.
 func schemaOf(t reflect.Type, d direction) (json.RawMessage, error) {
 	r := reflector{direction: d, inside: map[reflect.Type]bool{}}
 	s := r.schema(t, "")
-	if len(r.faults) > 0 {
-		return nil, errors.Join(r.faults...)
-	}
-	return encode(s)
+	raw, err := encode(s)
+	return raw, errors.Join(append(r.faults, err)...)
 }
 
 type reflector struct {
@@ -116,6 +114,11 @@ func isJSONValue(t reflect.Type) bool {
 	return t == numberType || implements(t, marshaler, unmarshaler)
 }
 
+// isBytes reports whether encoding/json writes a slice as base64.
+func isBytes(t reflect.Type) bool {
+	return t.Elem().Kind() == reflect.Uint8 && !implements(t.Elem(), marshaler, textMarshal)
+}
+
 // schema returns the schema of a type; at names the place for faults.
 func (r *reflector) schema(t reflect.Type, at string) *schema {
 	switch {
@@ -147,7 +150,7 @@ func (r *reflector) schema(t reflect.Type, at string) *schema {
 	case reflect.String:
 		return &schema{Type: "string"}
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 && !implements(t.Elem(), marshaler, textMarshal) {
+		if isBytes(t) {
 			return r.nullable(&schema{Type: "string", ContentEncoding: "base64"})
 		}
 		return r.nullable(&schema{Type: "array", Items: r.schema(t.Elem(), at+"[]")})
@@ -197,7 +200,7 @@ func (r *reflector) structure(t reflect.Type, at string) *schema {
 	for _, f := range fieldsOf(t) {
 		fs := r.field(f, at)
 		fs.Description = f.description
-		s.Properties = append(s.Properties, property{f.name, fs})
+		s.Properties = append(s.Properties, property[*schema]{f.name, fs})
 		if !f.optional && (r.direction == forOutput || f.typ.Kind() != reflect.Pointer) {
 			s.Required = append(s.Required, f.name)
 		}

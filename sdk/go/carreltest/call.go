@@ -53,12 +53,14 @@ func (c *call) Output(b []byte) error {
 
 func (c *call) Fail(code, message string) { c.failed = &carrel.Error{Code: code, Message: message} }
 
-func (c *call) Emit(kind carrel.EmitKind, b []byte) error {
+// Emit fails as it does on every host that there is.
+func (c *call) Emit(carrel.EmitKind, []byte) error {
 	if c.alone {
-		return refuse("emit", abi.ENOSYS, abi.NotFound, aloneMessage)
+		return refuseAlone("emit")
 	}
-	c.host.Emitted = append(c.host.Emitted, Emitted{kind, string(b)})
-	return nil
+	r := refuse("emit", abi.ENOSYS, abi.NotFound, "this host has no streams")
+	r.Remedy = "use `call` and write the whole result"
+	return r
 }
 
 func (c *call) Log(level int, text string) {
@@ -84,10 +86,15 @@ func (c *call) Has(feature string) bool {
 	return !c.alone && c.operation(abi.Op(feature)) != nil
 }
 
-// aloneMessage is why a host has no answers.
-const aloneMessage = "host calls do not work in a warm-up"
+// refuseAlone is a host's answer in a warm-up.
+func refuseAlone(op string) error {
+	r := refuse(op, abi.ENOSYS, abi.NotFound, "host calls do not work in _initialize, carrel_describe and the warm-up, at admission")
+	r.Remedy = "do without its answer there, and ask again in the call"
+	return r
+}
 
-// operation returns what performs an operation, or nil.
+// operation returns what performs an operation, or nil: then hosts do not have
+// it either.
 func (c *call) operation(op abi.Op) func(request []byte) (any, error) {
 	h := c.host
 	switch op {
@@ -126,11 +133,13 @@ func (c *call) operation(op abi.Op) func(request []byte) (any, error) {
 func (c *call) Call(op abi.Op, request []byte) ([]byte, error) {
 	c.host.Asked = append(c.host.Asked, Asked{op, slices.Clone(request)})
 	if c.alone {
-		return nil, refuse(string(op), abi.ENOSYS, abi.NotFound, aloneMessage)
+		return nil, refuseAlone(string(op))
 	}
 	perform := c.operation(op)
 	if perform == nil {
-		return nil, refuse(string(op), abi.ENOSYS, abi.NotFound, "carreltest does not simulate this operation")
+		r := refuse(string(op), abi.ENOSYS, abi.BadRequest, fmt.Sprintf("this host has no operation %.64q", string(op)))
+		r.Remedy = "ask with `feature` before calling it"
+		return nil, r
 	}
 	result, err := perform(request)
 	if err != nil {

@@ -262,7 +262,7 @@ func TestWhatAHandlerKnowsAndTells(t *testing.T) {
 		log.WithGroup("order").Info("plain", "no", 8, slog.Group("by", "who", "Ada L"))
 		ctx.Log().Warn("careful")
 		ctx.Log().Error("gone", "err", errors.New("no disk"))
-		return errors.Join(ctx.Emit("Hel"), ctx.Emit("lo"), ctx.EmitEvent(number{1}))
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -276,9 +276,40 @@ func TestWhatAHandlerKnowsAndTells(t *testing.T) {
 	if !slices.Equal(host.Logs, wantLogs) {
 		t.Errorf("logged %+v, want %+v", host.Logs, wantLogs)
 	}
-	wantEmitted := []carreltest.Emitted{{Kind: carrel.EmitText, Data: "Hel"}, {Kind: carrel.EmitText, Data: "lo"}, {Kind: carrel.EmitEvent, Data: `{"n":1}`}}
-	if !slices.Equal(host.Emitted, wantEmitted) {
-		t.Errorf("emitted %v, want %v", host.Emitted, wantEmitted)
+}
+
+func TestStreamsFailAsOnEveryHost(t *testing.T) {
+	h := hostOf(t, func(ctx *carrel.Context, _ struct{}) (string, error) {
+		if ctx.Has("emit") {
+			t.Error("it has emit")
+		}
+		for what, err := range map[string]error{"a text": ctx.Emit("Hel"), "an event": ctx.EmitEvent(number{1})} {
+			want := carrel.Refusal{Op: "emit", Errno: abi.ENOSYS, Code: "not_found", Message: "this host has no streams", Remedy: "use `call` and write the whole result"}
+			if r := refusalOf(t, err); *r != want {
+				t.Errorf("%s: got %+v", what, r)
+			}
+		}
+		return "", ctx.Emit("lo")
+	})
+	if _, err := h.Call("run", nil); err == nil || !strings.Contains(err.Error(), "emit: ENOSYS (not_found): this host has no streams") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestParamsOfTheHandlersOwnTypeAreAccepted(t *testing.T) {
+	type params struct {
+		Unit *string           `json:"unit"`
+		Tags []string          `json:"tags"`
+		Map  map[string]number `json:"map"`
+	}
+	h := hostOf(t, func(_ *carrel.Context, in params) (string, error) {
+		if in.Unit != nil || len(in.Tags) > 0 {
+			t.Errorf("got %+v", in)
+		}
+		return "done", nil
+	})
+	if out, err := h.Call("run", params{}); err != nil || string(out) != "done" {
+		t.Errorf("got %s, %v", out, err)
 	}
 }
 
@@ -352,7 +383,7 @@ func TestAWarmupRunsAloneInTheWorld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Warmup(); err != nil || !slices.Equal(told, []string{"context", "emit", "invoke"}) || len(h.Logs) != 1 || len(h.Emitted) != 0 {
+	if err := h.Warmup(); err != nil || !slices.Equal(told, []string{"context", "emit", "invoke"}) || len(h.Logs) != 1 {
 		t.Errorf("got %v, %q, %v", err, told, h.Logs)
 	}
 	p.Warmup.Params = number{-1}

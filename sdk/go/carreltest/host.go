@@ -5,8 +5,8 @@
 //
 // The simulation refuses what a host refuses as far as a plugin's own code can
 // tell: params and outputs that do not match their schemas, capabilities that
-// the manifest does not name, turns that are not whole. Limits of time, memory
-// and fuel, scopes that end and templates of chat methods are not simulated.
+// the manifest does not name, turns that are not whole. What hosts do not have
+// yet, such as Emit, fails as it does there. Limits of time, memory and fuel, scopes that end and templates of chat methods are not simulated.
 package carreltest
 
 import (
@@ -41,7 +41,6 @@ type Host struct {
 	Methods  map[string]Method // by address; the plugin's own handlers run if they are not here
 
 	Logs    []Line          // what was logged
-	Emitted []Emitted       // what was streamed
 	Asked   []Asked         // every operation that the plugin asked for, in order
 	memory  memory          // chat memory
 	random  *rand.ChaCha8   // the same in every test
@@ -65,12 +64,6 @@ func (m method) address() string { return m.service + "." + m.Name }
 type Line struct {
 	Level int // 0 debug, 1 info, 2 warning, 3 error
 	Text  string
-}
-
-// Emitted is something that was streamed to the client.
-type Emitted struct {
-	Kind carrel.EmitKind
-	Data string
 }
 
 // Asked is an operation that was asked for.
@@ -160,8 +153,8 @@ func Texts(texts ...string) Model {
 
 // Call calls a handler, named Service.method, or by its method's name alone if
 // no other service has one of that name. params is the params object, a value
-// that is encoded to it, a json.RawMessage with it, or nil for {}. The result
-// is the output: text, or JSON.
+// that carrel.EncodeParams encodes to it, a json.RawMessage with it, or nil for
+// {}. The result is the output: text, or JSON.
 //
 // A failure of the handler is a *carrel.Error, as the caller would see it.
 // Other errors say that the call would not reach the handler, or that a host
@@ -233,7 +226,7 @@ func (h *Host) run(m method, params any, depth int) ([]byte, error) {
 	if params == nil {
 		params = struct{}{}
 	}
-	input, err := json.Marshal(params)
+	input, err := carrel.EncodeParams(params)
 	if err != nil {
 		return nil, fmt.Errorf("encode the params: %w", err)
 	}
