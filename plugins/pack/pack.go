@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -52,7 +51,7 @@ func Prompt(filename string, src []byte) ([]byte, abi.Manifest, error) {
 		return nil, abi.Manifest{}, carrel.FailLimit(op, abi.LimitExceeded, "sourceBytes", fmt.Sprintf(
 			"the source is %d bytes, at most %d are allowed (limit sourceBytes)", len(src), MaxSourceBytes))
 	}
-	p := &packer{lines: map[string]int{}}
+	p := &packer{lines: Lines{}}
 	raw, err := p.manifest(filename, src)
 	if err != nil {
 		return nil, abi.Manifest{}, err
@@ -77,7 +76,7 @@ func Prompt(filename string, src []byte) ([]byte, abi.Manifest, error) {
 
 // packer turns one source into a manifest's JSON.
 type packer struct {
-	lines  map[string]int // of the source, by JSON pointer into the manifest
+	lines  Lines
 	faults []carrel.Fault
 }
 
@@ -108,29 +107,9 @@ func (p *packer) withLines(err error) error {
 		return err
 	}
 	out := *e
-	out.Op, out.Faults = op, slices.Clone(e.Faults)
-	for i, f := range out.Faults {
-		if line := p.line(f.Pointer); line > 0 && f.Pointer != "" {
-			out.Faults[i].Message = fmt.Sprintf("%s (line %d)", f.Message, line)
-			if start, repeats := strings.CutSuffix(out.Msg, f.Message); i == 0 && repeats {
-				out.Msg = start + out.Faults[i].Message
-			}
-		}
-	}
+	out.Op = op
+	out.Msg, out.Faults = p.lines.Add(e.Msg, e.Faults)
 	return &out
-}
-
-// line returns the line of a pointer, or of the nearest value around it.
-func (p *packer) line(at string) int {
-	for {
-		if line, ok := p.lines[at]; ok {
-			return line
-		}
-		if at == "" {
-			return 0
-		}
-		at = at[:strings.LastIndexByte(at, '/')]
-	}
 }
 
 func (p *packer) manifest(filename string, src []byte) ([]byte, error) {
@@ -211,7 +190,7 @@ func (p *packer) noCode(root *tree) {
 	const remedy = "a prompt plugin has no code; write the plugin with an SDK, or "
 	if d, ok := root.values["defaultMemoryId"].(*tree); ok && d.has("export") {
 		const at = "/defaultMemoryId/export"
-		p.fault(at, p.line(at), "no function can yield the id: %stake it `from` a header or the subject", remedy)
+		p.fault(at, p.lines.At(at), "no function can yield the id: %stake it `from` a header or the subject", remedy)
 	}
 	for i, s := range root.trees("services") {
 		if s == nil {
@@ -224,9 +203,9 @@ func (p *packer) noCode(root *tree) {
 			at := fmt.Sprintf("/services/%d/methods/%d", i, j)
 			switch {
 			case m.text("kind") == abi.KindHandler:
-				p.fault(at+"/kind", p.line(at+"/kind"), "there is nothing that a handler could run: %smake it a chat method", remedy)
+				p.fault(at+"/kind", p.lines.At(at+"/kind"), "there is nothing that a handler could run: %smake it a chat method", remedy)
 			case m.has("export"):
-				p.fault(at+"/export", p.line(at+"/export"), "there is no function to be named: %sremove `export`", remedy)
+				p.fault(at+"/export", p.lines.At(at+"/export"), "there is no function to be named: %sremove `export`", remedy)
 			}
 		}
 	}

@@ -74,9 +74,9 @@ func (p *packer) listedParams(at string, method *tree, list []any) {
 		name, optional := strings.CutSuffix(s, "?")
 		switch {
 		case !ok || name == "":
-			p.fault(at, p.line(at), "params as a list holds names, such as [id, msg]; for types write a map, such as {id: string, count: integer}")
+			p.fault(at, p.lines.At(at), "params as a list holds names, such as [id, msg]; for types write a map, such as {id: string, count: integer}")
 		case b.properties.has(name):
-			p.fault(at, p.line(at), "the param %s is there twice; remove one", module.Quote(name))
+			p.fault(at, p.lines.At(at), "the param %s is there twice; remove one", module.Quote(name))
 		default:
 			b.add(name, "string", !optional)
 		}
@@ -89,15 +89,15 @@ func (p *packer) typedParams(at string, method, short *tree) {
 	for _, key := range short.names {
 		name, optional := strings.CutSuffix(key, "?")
 		if name == "" || b.properties.has(name) {
-			p.fault(manifest.Pointer(at, key), p.line(manifest.Pointer(at, key)), "the param %s is there twice or has no name", module.Quote(name))
+			p.fault(manifest.Pointer(at, key), p.lines.At(manifest.Pointer(at, key)), "the param %s is there twice or has no name", module.Quote(name))
 			continue
 		}
 		if !isTypeName(short.text(key)) {
 			if kind, marked := strings.CutSuffix(short.text(key), "?"); marked && isTypeName(kind) {
-				p.fault(manifest.Pointer(at, key), p.line(manifest.Pointer(at, key)), "the ? of an optional param stands after its name: write %s: %s", module.Quote(name+"?"), kind)
+				p.fault(manifest.Pointer(at, key), p.lines.At(manifest.Pointer(at, key)), "the ? of an optional param stands after its name: write %s: %s", module.Quote(name+"?"), kind)
 				continue
 			}
-			p.fault(manifest.Pointer(at, key), p.line(manifest.Pointer(at, key)), "there is no type %s; write string, number, integer, boolean, object or array, or a whole schema",
+			p.fault(manifest.Pointer(at, key), p.lines.At(manifest.Pointer(at, key)), "there is no type %s; write string, number, integer, boolean, object or array, or a whole schema",
 				module.Quote(short.text(key)))
 			continue
 		}
