@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,6 +42,15 @@ func Build(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("write module: %w", err)
 	}
 	return path, nil
+}
+
+// Limits returns those that a built module is read with: what compilers and
+// guests of every host need, and no bound on the file, which is for each
+// host's operator to set (limits.moduleBytes).
+func Limits() module.Limits {
+	l := module.DefaultLimits()
+	l.Bytes = math.MaxInt
+	return l
 }
 
 // compile returns a project's module and its manifest.
@@ -118,7 +128,7 @@ func embedded(wasmPath string, manifest []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read module: %w", err)
 	}
-	wasm, err = plugins.Embed(wasm, manifest, module.DefaultLimits())
+	wasm, err = plugins.Embed(wasm, manifest, Limits())
 	if err != nil {
 		return nil, fmt.Errorf("embed manifest: %w", err)
 	}

@@ -195,6 +195,33 @@ func TestBuildSaysWhichToolIsMissing(t *testing.T) {
 	}
 }
 
+func TestFaultsOfAManifestFileHaveItsNameAndLines(t *testing.T) {
+	for name, tc := range map[string]struct {
+		manifest string
+		says     string
+		fault    string // the message of the only one ends so
+	}{
+		"what is no JSON":    {"{\n  \"abi\": \"carrel/v1\",\n  \"name\" \"hello\"\n}", "manifest.json: the manifest is not acceptable as JSON: ", "(line 3)"},
+		"what ends too soon": {"{\n  \"abi\": \"carrel/v1\",\n", "manifest.json: the manifest is not acceptable as JSON: ", "(line 3)"},
+		"a member twice":     {"{\n  \"abi\": 1,\n\n  \"abi\": 2}", "manifest.json: the manifest is not acceptable as JSON: ", "(line 4)"},
+		"a wrong value": {"{\n  \"abi\": \"carrel/v1\", \"version\": \"1\",\n  \"name\":\n \"Hello\"}",
+			"manifest.json: the manifest has a fault at /name: ", "(line 3)"},
+		"a member of a service": {"{\n  \"abi\": \"carrel/v1\", \"version\": \"1\", \"name\": \"hello\",\n  \"services\": [{\"name\": \"S\"},\n {}]}",
+			"manifest.json: the manifest has a fault at /services/1/name: ", "(line 4)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"a.c": "int x;", "manifest.json": tc.manifest})
+			_, err := scaffold.Build(t.Context(), dir)
+			e, ok := errors.AsType[*carrel.Error](err)
+			if !ok || !strings.HasPrefix(e.Msg, tc.says) || !strings.HasSuffix(e.Msg, tc.fault) ||
+				len(e.Faults) != 1 || !strings.HasSuffix(e.Faults[0].Message, tc.fault) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // object decodes JSON for comparisons of single members.
 func object(t *testing.T, text string) map[string]any {
 	t.Helper()

@@ -9,12 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
 	"github.com/carrelhost/carrel/plugins"
 	"github.com/carrelhost/carrel/plugins/manifest"
+	"github.com/carrelhost/carrel/plugins/pack"
 )
 
 const manifestFile = "manifest.json"
@@ -43,7 +45,7 @@ func compileC(ctx context.Context, dir string, sources []string) (m abi.Manifest
 	}
 	m, err = manifest.Parse(raw, manifest.Known{})
 	if err != nil {
-		return m, nil, fmt.Errorf("read %s: %w", manifestFile, err)
+		return m, nil, inManifestFile(raw, err)
 	}
 	clang, err := findTool("clang", clangRemedy)
 	if err != nil {
@@ -74,13 +76,39 @@ func compileC(ctx context.Context, dir string, sources []string) (m abi.Manifest
 	if wasm, err = embedded(out, compact.Bytes()); err != nil {
 		return m, nil, err
 	}
-	return m, wasm, admit(ctx, wasm)
+	err = admit(ctx, wasm)
+	if carrel.CodeOf(err) == abi.InvalidManifest {
+		err = inManifestFile(raw, err)
+	}
+	return m, wasm, err
+}
+
+// inManifestFile says of a fault of the manifest in which file and line it is.
+func inManifestFile(raw []byte, err error) error {
+	e, ok := errors.AsType[*carrel.Error](err)
+	if !ok {
+		return err
+	}
+	out := *e
+	lines, broken := pack.JSONLines(raw)
+	if broken > 0 {
+		at := fmt.Sprintf(" (line %d)", broken)
+		out.Msg += at
+		out.Faults = slices.Clone(e.Faults)
+		for i := range out.Faults {
+			out.Faults[i].Message += at
+		}
+	} else {
+		out.Msg, out.Faults = lines.Add(e.Msg, e.Faults)
+	}
+	out.Msg = manifestFile + ": " + out.Msg
+	return &out
 }
 
 // admit checks a module as a host would: that it exports what the manifest
 // names, for one. For Go the build itself writes the exports.
 func admit(ctx context.Context, wasm []byte) (err error) {
-	box, err := sandbox.New(ctx, sandbox.Config{})
+	box, err := sandbox.New(ctx, sandbox.Config{Module: Limits()})
 	if err != nil {
 		return err
 	}

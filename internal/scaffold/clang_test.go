@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
+	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/internal/scaffold"
 	"github.com/carrelhost/carrel/plugins/manifest"
 )
@@ -227,5 +229,24 @@ func TestCBuildsWhoseManifestNamesAFunctionThatIsNotThereFail(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "hello.wasm")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a module was written: %v", err)
+	}
+}
+
+func TestABuildDoesNotJudgeByALimitThatIsTheHosts(t *testing.T) {
+	needClang(t)
+	dir := exampleC(t)
+	src, err := os.ReadFile(filepath.Join(dir, "hello.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := module.DefaultLimits().Bytes
+	section := fmt.Sprintf(`__asm__(".section .custom_section.more,\"\",@\n.zero %d\n.text\n");`, large)
+	write(t, dir, map[string]string{"hello.c": string(src) + "\n" + section + "\n"})
+	path, err := scaffold.Build(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if about, err := os.Stat(path); err != nil || about.Size() <= int64(large) {
+		t.Errorf("got %v, %v", about, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/imports"
 	guestsdk "github.com/carrelhost/carrel/sdk/go"
+	"github.com/carrelhost/carrel/sdk/go/carreltest"
 )
 
 // invocation is what a host's imports talk to: it remembers what reached it.
@@ -217,5 +218,52 @@ func TestTheSDKAndTheHostSpeakOfTheSameOperations(t *testing.T) {
 				t.Errorf("the invocation was asked %+v, want %+v", in.asked, step.ask)
 			}
 		})
+	}
+}
+
+// TestTheSimulatedHostHasWhatAHostHas asks both for every operation that there
+// is a name of.
+func TestTheSimulatedHostHasWhatAHostHas(t *testing.T) {
+	names := append(abi.Ops(), "telepathy", "memory.forget")
+	for _, f := range abi.Imports() {
+		names = append(names, abi.Op(f.Name))
+	}
+	type answer struct {
+		has     bool
+		refusal guestsdk.Refusal // of what the host does not have
+	}
+	ask := func(c *guestsdk.Context) map[abi.Op]answer {
+		out := map[abi.Op]answer{}
+		for _, name := range names {
+			a := answer{has: c.Has(string(name))}
+			if r, ok := errors.AsType[*guestsdk.Refusal](c.Do(name, struct{}{}, nil)); ok && !a.has {
+				a.refusal = *r
+			}
+			out[name] = a
+		}
+		return out
+	}
+	var got map[abi.Op]answer
+	p := guestsdk.Plugin{Name: "p", Version: "1", Services: []guestsdk.Service{{Name: "S", Methods: []guestsdk.Method{
+		guestsdk.Handler("m", "", func(c *guestsdk.Context, _ struct{}) (string, error) {
+			got = ask(c)
+			return "", nil
+		}),
+	}}}}
+	if result := p.Run(&direct{host: imports.New(&invocation{})}, "s0_m"); result != 0 {
+		t.Fatal("the handler failed")
+	}
+	want := got
+	simulated, err := carreltest.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := simulated.Call("m", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if got[name] != want[name] {
+			t.Errorf("%s: carreltest answers %+v, and a host %+v", name, got[name], want[name])
+		}
 	}
 }

@@ -3,6 +3,7 @@ package scaffold
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/format"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
@@ -35,13 +38,12 @@ func compileGo(ctx context.Context, dir string) (m abi.Manifest, wasm []byte, er
 		return m, nil, fmt.Errorf("make a place to build: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	raw, err := askGo(ctx, path, dir, tmp)
+	raw, faults, err := askGo(ctx, path, dir, tmp)
 	if err != nil {
 		return m, nil, err
 	}
-	m, err = manifest.Parse(raw, manifest.Known{})
-	if err != nil {
-		return m, nil, fmt.Errorf("read the plugin's declaration: %w", err)
+	if m, err = judged(ctx, raw, faults); err != nil {
+		return m, nil, err
 	}
 	if err := writeExports(filepath.Join(dir, exportsFile), m); err != nil {
 		return m, nil, err
@@ -61,8 +63,9 @@ func goBuild(args ...string) []string {
 	return append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-buildid="}, args...)
 }
 
-// askGo builds the plugin natively and runs it for its manifest.
-func askGo(ctx context.Context, path, dir, tmp string) ([]byte, error) {
+// askGo builds the plugin natively and runs it for its manifest, and for the
+// faults of its declaration.
+func askGo(ctx context.Context, path, dir, tmp string) (raw []byte, faults []guest.Fault, err error) {
 	program := filepath.Join(tmp, "plugin")
 	if runtime.GOOS == "windows" {
 		program += ".exe" // nothing else is run there
@@ -70,21 +73,70 @@ func askGo(ctx context.Context, path, dir, tmp string) ([]byte, error) {
 	file := filepath.Join(tmp, "manifest.json")
 	native := tool{path, dir, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "GOWORK=off", "CGO_ENABLED=0"}}
 	if err := native.run(ctx, goBuild("-buildmode=exe", "-o", program, ".")...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	declare := tool{program, dir, []string{guest.ManifestFileEnv + "=" + file}}
-	if err := declare.run(ctx); err != nil {
-		return nil, fmt.Errorf("ask the plugin for its manifest: %w", err)
+	failed := declare.run(ctx)
+	told, err := os.ReadFile(file + guest.FaultsSuffix) //nolint:gosec // in our own folder
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, nil, fmt.Errorf("read the declaration's faults: %w", err)
+	default:
+		failed = nil // it failed for these
+		if err := json.Unmarshal(told, &faults); err != nil {
+			return nil, nil, fmt.Errorf("read the declaration's faults: %w", err)
+		}
 	}
-	raw, err := os.ReadFile(file) //nolint:gosec // in our own folder
+	if failed != nil {
+		return nil, nil, fmt.Errorf("ask the plugin for its manifest: %w", failed)
+	}
+	raw, err = os.ReadFile(file) //nolint:gosec // in our own folder
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, carrel.Fail(buildOp, abi.BadRequest,
+		return nil, nil, carrel.Fail(buildOp, abi.BadRequest,
 			"the program in "+dir+" told no manifest; its main must be: func main() { plugin.Main() }")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read manifest: %w", err)
+		return nil, nil, fmt.Errorf("read manifest: %w", err)
 	}
-	return raw, nil
+	return raw, faults, nil
+}
+
+// judged reads the manifest of a declaration. Its error has the faults that
+// the SDK found, and those of the manifest at other places than these.
+func judged(ctx context.Context, raw []byte, found []guest.Fault) (abi.Manifest, error) {
+	m, _, err := manifest.Compile(ctx, raw, manifest.Known{})
+	if len(found) == 0 {
+		if err != nil {
+			return m, fmt.Errorf("read the plugin's declaration: %w", err)
+		}
+		return m, nil
+	}
+	var faults []carrel.Fault
+	for _, f := range found {
+		faults = append(faults, carrel.Fault{Pointer: f.Pointer, Message: f.Message})
+	}
+	refused, ok := errors.AsType[*carrel.Error](err)
+	switch {
+	case err != nil && !ok:
+		return m, err
+	case !ok:
+	case len(refused.Faults) == 0: // such as a limit of the whole
+		faults = append(faults, carrel.Fault{Message: refused.Msg})
+	default:
+		for _, f := range refused.Faults {
+			if !slices.ContainsFunc(found, func(g guest.Fault) bool {
+				return f.Pointer == g.Pointer || strings.HasPrefix(f.Pointer, g.Pointer+"/")
+			}) {
+				faults = append(faults, f)
+			}
+		}
+	}
+	msg := "the plugin's declaration has a fault: " + faults[0].Message
+	if len(faults) > 1 {
+		msg = fmt.Sprintf("the plugin's declaration has %d faults, the first: %s", len(faults), faults[0].Message)
+	}
+	return m, &carrel.Error{Op: buildOp, Code: abi.InvalidManifest, Faults: faults, Msg: msg}
 }
 
 // exports returns the names that a manifest gives to functions of the guest.

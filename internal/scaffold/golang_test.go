@@ -3,24 +3,21 @@ package scaffold_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox"
-	"github.com/carrelhost/carrel/host/schema"
-	"github.com/carrelhost/carrel/host/strictjson"
 	"github.com/carrelhost/carrel/internal/scaffold"
-	"github.com/carrelhost/carrel/plugins/manifest"
 	guestsdk "github.com/carrelhost/carrel/sdk/go"
+	"github.com/carrelhost/carrel/sdk/go/carreltest"
 )
 
 // newGo writes a new Go project, replaces files in it and returns its folder.
@@ -115,6 +112,7 @@ var plugin = carrel.Plugin{
 		carrel.Handler("random", "", random),
 		carrel.Handler("crash", "", crash),
 		carrel.Handler("fail", "", fail),
+		carrel.Handler("stream", "", stream),
 	}}},
 }
 
@@ -141,6 +139,14 @@ func ask(ctx *carrel.Context, in text) (refusal, error) {
 		return refusal{}, errors.New("it was not refused")
 	}
 	return refusal{int32(r.Errno), r.Code, r.Message, r.Remedy, ctx.Has("config.get"), ctx.Has("kv.put"), !ctx.Deadline().IsZero()}, nil
+}
+
+func stream(ctx *carrel.Context, in text) (refusal, error) {
+	var r *carrel.Refusal
+	if !errors.As(errors.Join(ctx.Emit("x"), ctx.EmitEvent(in)), &r) {
+		return refusal{}, errors.New("it was not refused")
+	}
+	return refusal{int32(r.Errno), r.Code, r.Message, r.Remedy, ctx.Has("config.get"), ctx.Has("emit"), true}, nil
 }
 
 func random(ctx *carrel.Context, _ struct{}) (uint64, error) { return ctx.Rand().Uint64(), nil }
@@ -182,6 +188,32 @@ func TestAGoGuestAndItsHostUnderstandEachOther(t *testing.T) {
 		want := map[string]any{"Errno": 2.0, "Code": "forbidden", "Message": long, "Remedy": "ask the owner", "Known": true, "Unknown": false, "Time": true}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v", got)
+		}
+	})
+	t.Run("streams are refused as carreltest refuses them", func(t *testing.T) {
+		out, _, err := call("s0_stream", `{"Text":"x"}`, answers{abi.OpConfigGet: answer("{}")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := carreltest.New(guestsdk.Plugin{Name: "p", Version: "1", Services: []guestsdk.Service{{Name: "S", Methods: []guestsdk.Method{
+			guestsdk.Handler("stream", "", func(ctx *guestsdk.Context, _ struct{}) (map[string]any, error) {
+				r, ok := errors.AsType[*guestsdk.Refusal](ctx.Emit("x"))
+				if !ok {
+					return nil, errors.New("it was not refused")
+				}
+				return map[string]any{"Errno": r.Errno, "Code": r.Code, "Message": r.Message, "Remedy": r.Remedy,
+					"Known": ctx.Has("config.get"), "Unknown": ctx.Has("emit"), "Time": true}, nil
+			}),
+		}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		simulated, err := h.Call("stream", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := object(t, out), object(t, string(simulated)); !reflect.DeepEqual(got, want) {
+			t.Errorf("a host answers %v, carreltest %v", got, want)
 		}
 	})
 	t.Run("every call has its own generator", func(t *testing.T) {
@@ -283,99 +315,17 @@ func TestGoBuildsThatFailSayWhy(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := scaffold.Build(t.Context(), dir)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v", err)
+			said := fmt.Sprint(err)
+			if e, ok := errors.AsType[*carrel.Error](err); ok {
+				said += fmt.Sprint(e.Faults)
+			}
+			if err == nil || !strings.Contains(said, tc.want) {
+				t.Errorf("got %s", said)
 			}
 			for _, f := range files(t, dir) {
 				if strings.HasSuffix(f, ".wasm") {
 					t.Errorf("there is a module: %s", f)
 				}
-			}
-		})
-	}
-}
-
-type nested struct {
-	City  string  `json:"city" desc:"where"`
-	Small *int8   `json:"small"`
-	Maybe *string `json:"maybe,omitempty"`
-}
-
-type rich struct {
-	nested
-	List  []nested          `json:"list"`
-	Map   map[string]nested `json:"map"`
-	Point *nested           `json:"point"`
-	Any   any               `json:"any"`
-	Bytes []byte            `json:"bytes"`
-	At    time.Time         `json:"at"`
-	Pair  [2]uint16         `json:"pair"`
-	Count uint64            `json:"count,string"`
-	Left  []string          `json:"left,omitempty"`
-	Raw   json.RawMessage   `json:"raw"`
-	Float float64           `json:"float"`
-}
-
-// TestWhatTheSDKDeclaresIsWhatAHostReads holds the schemas that are made of Go
-// types against the host's own validation of what encoding/json makes of them.
-func TestWhatTheSDKDeclaresIsWhatAHostReads(t *testing.T) {
-	p := guestsdk.Plugin{
-		Name: "hello", Version: "1", Capabilities: guestsdk.Capabilities{Models: []string{"small"}, Call: []string{"billing/*"}},
-		DefaultMemoryID: &guestsdk.DefaultMemoryID{Func: func(*guestsdk.Context) (string, error) { return "", nil }},
-		Limits:          guestsdk.Limits{MemoryMiB: 16, Timeout: "5s"},
-		Services: []guestsdk.Service{{Name: "com.acme.S", Scope: guestsdk.ScopeApplication, SystemMessage: "Be nice to {{who}}.", Methods: []guestsdk.Method{
-			guestsdk.Handler("rich", "Rich.", func(_ *guestsdk.Context, in rich) (rich, error) { return in, nil }),
-			guestsdk.Chat("chat", guestsdk.ChatMethod{MemoryID: "id", UserMessage: "{{msg}}", Model: "small", WindowTokens: 800, RetainWindow: true,
-				Seed: []guestsdk.Example{{User: "Is it red?", Assistant: "Yes"}}, Params: struct {
-					ID  string `json:"id"`
-					Msg string `json:"msg"`
-					Who string `json:"who"`
-				}{}}),
-		}}},
-	}
-	raw, err := p.Manifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := manifest.Parse(raw, manifest.Known{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := m.Services[0].Methods[1]; *c.Window != (abi.Window{Type: abi.WindowTokens, Max: 800}) || c.Retain != abi.RetainWindow || len(c.Seed) != 1 {
-		t.Errorf("the chat method is read as %+v", c)
-	}
-	output, err := schema.Compile(m.Services[0].Methods[0].Output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	params, err := schema.Compile(m.Services[0].Methods[0].Params)
-	if err != nil {
-		t.Fatal(err)
-	}
-	small, maybe := int8(-128), "yes"
-	one := nested{"Wien", &small, &maybe}
-	for name, tc := range map[string]struct {
-		value    rich
-		asParams bool // without null it is a value of the params, too
-	}{
-		"nothing": {rich{}, false},
-		"everything": {rich{one, []nested{one, one}, map[string]nested{"a": one}, &one, 1, []byte{1}, time.Unix(0, 0), [2]uint16{0, 65535},
-			1 << 60, []string{"x"}, json.RawMessage(`[null]`), 1e300}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b, err := json.Marshal(tc.value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := strictjson.Value(b, strictjson.DefaultDepth)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := output.Validate(v, len(b)); err != nil {
-				t.Errorf("as output: %v", err)
-			}
-			if err := params.Validate(v, len(b)); (err == nil) != tc.asParams {
-				t.Errorf("as params: %v", err)
 			}
 		})
 	}

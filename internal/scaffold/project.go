@@ -31,7 +31,7 @@ func project(name string, lang Language) (map[string][]byte, error) {
 	from := map[Language]map[string]string{
 		Prompt: {"README.md": "README.md", ".gitignore": "gitignore", name + ".md": "plugin.md"},
 		C:      {"README.md": "README.md", ".gitignore": "gitignore", "manifest.json": "manifest.json"},
-		Go: {"README.md": "README.md", ".gitignore": "gitignore", "go.mod": "go.mod", "carrel-sdk/go.mod": "sdk.mod",
+		Go: {"README.md": "README.md", ".gitignore": "gitignore", "go.mod": "go.mod",
 			"plugin.go": "plugin.go", "plugin_test.go": "plugin_test.go"},
 	}
 	files := map[string][]byte{}
@@ -44,11 +44,7 @@ func project(name string, lang Language) (map[string][]byte, error) {
 	var err error
 	switch lang {
 	case Go:
-		// The paths inside the SDK's copy are those of its module.
-		err = copyInto(files, abi.Sources, "carrel-sdk/abi/")
-		if err == nil {
-			err = copyInto(files, sdk.Go, "carrel-sdk/sdk/")
-		}
+		err = addSDK(files, sdkFolder+"/")
 	case C:
 		files["carrel.h"], err = sdk.C.ReadFile("c/carrel.h")
 		if err == nil {
@@ -60,6 +56,20 @@ func project(name string, lang Language) (map[string][]byte, error) {
 		return nil, fmt.Errorf("copy the SDK: %w", err)
 	}
 	return files, nil
+}
+
+// addSDK adds the files of the Go SDK's copy below a prefix, at the paths of
+// its module.
+func addSDK(files map[string][]byte, prefix string) error {
+	mod, err := blanks{}.fill("templates/" + string(Go) + "/sdk.mod.tmpl")
+	if err != nil {
+		return err
+	}
+	files[prefix+"go.mod"] = mod
+	if err := copyInto(files, abi.Sources, prefix+"abi/"); err != nil {
+		return err
+	}
+	return copyInto(files, sdk.Go, prefix+"sdk/")
 }
 
 // fill fills in a template. The marks are not those of prompts.
