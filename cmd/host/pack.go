@@ -36,7 +36,11 @@ func newPackCommand(e env) *cobra.Command {
 			"that a host takes in and nothing of which ever executes.",
 		Args: exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			wasm, m, err := packFile(e, args[0])
+			src, err := readSource(args[0])
+			if err != nil {
+				return err
+			}
+			wasm, m, err := packSource(e, args[0], src)
 			if err != nil {
 				return err
 			}
@@ -65,13 +69,27 @@ func warn(e env, m abi.Manifest) {
 	}
 }
 
-// packFile packs a prompt source and warns on stderr of what a host will
-// refuse although the module is well-formed.
-func packFile(e env, path string) ([]byte, abi.Manifest, error) {
+func readSource(path string) ([]byte, error) {
 	src, err := os.ReadFile(path) //nolint:gosec // a path that the user names
 	if err != nil {
-		return nil, abi.Manifest{}, fmt.Errorf("read source: %w", err)
+		return nil, fmt.Errorf("read source: %w", err)
 	}
+	return src, nil
+}
+
+// packLines packs a prompt source, and returns its lines.
+func packLines(e env, path string) ([]byte, pack.Lines, error) {
+	src, err := readSource(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	wasm, _, err := packSource(e, path, src)
+	return wasm, pack.SourceLines(filepath.Base(path), src), err
+}
+
+// packSource packs a prompt source and warns on stderr of what a host will
+// refuse although the module is well-formed.
+func packSource(e env, path string, src []byte) ([]byte, abi.Manifest, error) {
 	wasm, m, err := pack.Prompt(filepath.Base(path), src)
 	if carrel.CodeOf(err) == abi.DefaultIDLeak {
 		fmt.Fprintln(e.stderr, "warning: a host will refuse this:", withFaults(path, err))

@@ -17,6 +17,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/internal/scaffold"
+	"github.com/carrelhost/carrel/plugins/pack"
 )
 
 func newPushCommand(e env) *cobra.Command {
@@ -39,7 +40,7 @@ func newPushCommand(e env) *cobra.Command {
 				}
 				return pushStatus(c.Context(), n, o, args[0])
 			}
-			wasm, err := readModule(e, args[0])
+			wasm, lines, err := readModule(e, args[0])
 			if err != nil {
 				return err
 			}
@@ -50,17 +51,17 @@ func newPushCommand(e env) *cobra.Command {
 			if !wait {
 				a, err := cl.UploadAsync(c.Context(), wasm, opts)
 				if err != nil {
-					return err
+					return inLines(lines, err)
 				}
 				return o.result(a, func(w io.Writer) { fmt.Fprintln(w, a.Digest) })
 			}
 			up, err := upload(c.Context(), e, cl, wasm, opts)
 			if err != nil {
-				return err
+				return inLines(lines, err)
 			}
-			var report client.Report
-			if err := json.Unmarshal(up.Version.Report, &report); err != nil {
-				return fmt.Errorf("read the version's report: %w", err)
+			report, err := reportOf(up.Version)
+			if err != nil {
+				return err
 			}
 			printNotes(e.stderr, report)
 			return o.result(up, func(w io.Writer) { printUploaded(w, up, report) })
@@ -71,7 +72,7 @@ func newPushCommand(e env) *cobra.Command {
 	c.Flags().BoolVar(&opts.Inactive, "inactive", false, "upload without activating")
 	c.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only let the host check the module")
 	c.Flags().BoolVar(&wait, "wait", true, "wait for the outcome; without it print the digest once the module has arrived")
-	c.Flags().VarPF(asked{&status}, "status", "", "say how far the upload with a digest is, which is given instead of a file; only with the flags of all commands").NoOptDefVal = "true"
+	c.Flags().VarPF(asked{&status}, "status", "", "say how far an upload is: give its digest in place of a file, and no flag of an upload").NoOptDefVal = "true"
 	return c
 }
 
@@ -91,9 +92,15 @@ func pushStatus(ctx context.Context, n connection, o output, digest string) erro
 	if err != nil {
 		return err
 	}
+	more := ""
+	if a.State == client.AdmissionActive || a.State == client.AdmissionStored {
+		if more, err = runsHow(ctx, cl, a); err != nil {
+			return err
+		}
+	}
 	if err := o.result(a, func(w io.Writer) {
 		if a.Problem == nil {
-			printAdmission(w, a, "")
+			printAdmission(w, a, more)
 			if a.Quarantined != nil {
 				fmt.Fprintf(w, "it is quarantined %s, and does not run\n", quarantinedSince(*a.Quarantined))
 			}
@@ -104,28 +111,62 @@ func pushStatus(ctx context.Context, n connection, o output, digest string) erro
 	return a.Problem
 }
 
-// readModule reads a module, or packs the source of a prompt plugin.
-func readModule(e env, path string) ([]byte, error) {
+// runsHow is what an uploaded version's report says in short. A version that
+// was deleted meanwhile has none.
+func runsHow(ctx context.Context, cl *client.Client, a client.Admission) (string, error) {
+	v, err := cl.Version(ctx, a.Plugin, a.Digest)
+	if errors.Is(err, client.Code(abi.NotFound)) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	r, err := reportOf(v)
+	return inShort(r), err
+}
+
+// reportOf reads the report of a version.
+func reportOf(v client.Version) (r client.Report, err error) {
+	if err := json.Unmarshal(v.Report, &r); err != nil {
+		return r, fmt.Errorf("read the version's report: %w", err)
+	}
+	return r, nil
+}
+
+// inLines adds the lines of a prompt plugin's source to the faults that a host
+// found.
+func inLines(lines pack.Lines, err error) error {
+	p, ok := errors.AsType[*client.Problem](err)
+	if !ok || len(lines) == 0 {
+		return err
+	}
+	out := *p
+	out.Detail, out.Errors = lines.Add(p.Detail, p.Errors)
+	return &out
+}
+
+// readModule reads a module, or packs the source of a prompt plugin, whose
+// lines it returns.
+func readModule(e env, path string) ([]byte, pack.Lines, error) {
 	if slices.Contains([]string{".md", ".markdown", ".yaml", ".yml"}, filepath.Ext(path)) {
-		wasm, _, err := packFile(e, path)
-		return wasm, err
+		return packLines(e, path)
 	}
 	path, err := moduleIn(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b, err := os.ReadFile(path) //nolint:gosec // a path that the user names
 	if err != nil {
-		return nil, fmt.Errorf("read module: %w", err)
+		return nil, nil, fmt.Errorf("read module: %w", err)
 	}
 	newer, err := scaffold.Newer(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if newer != "" {
 		fmt.Fprintf(e.stderr, "warning: %s is older than %s; carrel build %s builds it anew\n", path, newer, filepath.Dir(path))
 	}
-	return b, nil
+	return b, nil, nil
 }
 
 // moduleIn returns the module of a project's folder, or path if it is none.
@@ -148,10 +189,6 @@ func moduleIn(path string) (string, error) {
 }
 
 func printUploaded(w io.Writer, up client.Uploaded, r client.Report) {
-	more := ""
-	if r.Class != "" { // a host that is older than this program has none
-		more = ", class " + r.Class
-	}
 	a := client.Admission{Plugin: up.Plugin, N: up.Version.N, Digest: up.Version.Digest, State: client.AdmissionStored}
 	switch {
 	case up.DryRun:
@@ -159,5 +196,14 @@ func printUploaded(w io.Writer, up client.Uploaded, r client.Report) {
 	case up.Version.Active:
 		a.State = client.AdmissionActive
 	}
-	printAdmission(w, a, more+", path "+r.Path)
+	printAdmission(w, a, inShort(r))
+}
+
+// inShort is what an upload prints of a report.
+func inShort(r client.Report) string {
+	class := ""
+	if r.Class != "" { // a host that is older than this program has none
+		class = ", class " + r.Class
+	}
+	return class + ", path " + r.Path
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -30,13 +28,14 @@ func newVersionsCommand(e env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var report client.Report
-				if err := json.Unmarshal(v.Report, &report); err != nil {
-					return fmt.Errorf("read the version's report: %w", err)
+				report, err := reportOf(v)
+				if err != nil {
+					return err
 				}
 				return o.result(report, func(w io.Writer) {
 					printVersion(w, plugin, v)
 					printReport(w, report)
+					printList(w, "models", report.Models)
 				})
 			}
 			all, err := client.All(maxListed, func(l client.ListOptions) (client.Page[client.Version], error) {
