@@ -33,19 +33,24 @@ func JSONLines(raw []byte) (lines Lines, broken int) {
 	lineAt := func(offset int64) int {
 		return 1 + bytes.Count(raw[:min(int(offset), len(raw))], []byte("\n"))
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	d, whole := jsontext.NewDecoder(bytes.NewReader(raw)), false
 	for {
 		_, err := d.ReadToken()
 		at := string(d.StackPointer())
 		if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 			return lines, lineAt(s.ByteOffset)
 		}
-		if errors.Is(err, io.EOF) {
+		switch ended := errors.Is(err, io.EOF); {
+		case ended && len(lines) > 0:
 			return lines, 0
-		}
-		if err != nil {
+		case ended: // before any value
+			return lines, lineAt(int64(len(raw)))
+		case err != nil:
+			return lines, lineAt(d.InputOffset())
+		case at == "" && whole: // more after the value
 			return lines, lineAt(d.InputOffset())
 		}
+		whole = d.StackDepth() == 0
 		if _, ok := lines[at]; !ok { // of a member, its name's
 			lines[at] = lineAt(d.InputOffset())
 		}
