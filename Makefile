@@ -57,12 +57,12 @@ fallback:
 # crash kills the host many times under load: make crash KILLS=1000
 KILLS ?= 200
 crash:
-	CARREL_TEST_KILLS=$(KILLS) go test ./host -run '^TestCrashes$$' -count=1 -v -timeout 60m
+	CARREL_TEST_KILLS=$(KILLS) go test ./host/crash -run '^TestCrashes$$' -count=1 -v -timeout 60m
 
 # hostile runs every hostile module and plugin, and holds the host to its
 # numbers: on a machine that has nothing else to do.
 hostile:
-	CARREL_TEST_STRICT=1 go test ./host/sandbox/hostile ./host -run 'Hostile|AgainAndAgain|ModulesAreWhatTheySay' -count=1 -v -timeout 60m
+	CARREL_TEST_STRICT=1 go test ./host/sandbox/hostile ./host/siege -run 'Hostile|AgainAndAgain|ModulesAreWhatTheySay' -count=1 -v -timeout 60m
 
 # bench-memory measures chat memory beside peers and keeps the table.
 bench-memory:

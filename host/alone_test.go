@@ -17,7 +17,7 @@ import (
 // The guest ABI's specification is enough to write a guest: alone.c was
 // written from it, without an SDK or a header of ours.
 func TestAGuestThatKnowsTheSpecificationAlone(t *testing.T) {
-	wasm, manifest := read(t, filepath.Join("testdata", "alone", "alone.wasm")), read(t, filepath.Join("testdata", "alone", "manifest.json"))
+	wasm, manifest := testenv.Read(t, filepath.Join("testdata", "alone", "alone.wasm")), testenv.Read(t, filepath.Join("testdata", "alone", "manifest.json"))
 	whole, err := plugins.Embed([]byte(wasm), []byte(manifest), module.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 
 func TestNothingOfOpenSocketsIsLeftWhenTheHostIsKilled(t *testing.T) {
 	data, m := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, m))
-	acme := p.owner(t, data, m)
-	acme.Upload(scopesGuest(t))
+	p := program.Serve(t, data, m)
+	acme := p.Owner(t, data, m)
+	acme.Upload(scopes.Module(t))
 	acme.Chat(appChat, "id", "kept", "msg", "hello")
 	session := acme.Open(client.NewSession{})
 	acme.With("Carrel-Session", session.ID).Chat(sesChat, "id", "of-the-session", "msg", "hello")
@@ -34,10 +34,10 @@ func TestNothingOfOpenSocketsIsLeftWhenTheHostIsKilled(t *testing.T) {
 	if before := len(acme.MemoryIDs("scopes")); before < 12 {
 		t.Fatalf("%d histories before the kill", before)
 	}
-	p.end(t, syscall.SIGKILL)
+	p.End(t, syscall.SIGKILL)
 
-	again := listening(t, command(t, "", data, m))
-	acme = again.owner(t, data, m)
+	again := program.Serve(t, data, m)
+	acme = again.Owner(t, data, m)
 	left := acme.MemoryIDs("scopes")
 	slices.Sort(left)
 	if !slices.Equal(left, []string{"kept", "of-the-session"}) {
@@ -47,10 +47,10 @@ func TestNothingOfOpenSocketsIsLeftWhenTheHostIsKilled(t *testing.T) {
 	if got := acme.Stored("scopes", "of-the-session"); len(got) != 5 {
 		t.Errorf("the HTTP session's history is %q, want both turns", got)
 	}
-	if code := again.end(t, syscall.SIGTERM); code != 0 {
+	if code := again.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if out := again.stdout.String(); !strings.Contains(out, "recovered: ") {
+	if out := again.Stdout.String(); !strings.Contains(out, "recovered: ") {
 		t.Errorf("it does not say what it recovered:\n%s", out)
 	}
 }

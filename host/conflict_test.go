@@ -109,7 +109,7 @@ func TestAStalledModelCallOnOneIDBlocksNobodyOnAnother(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		stalled := acme.Hold(t.Context(), nice, "id", "stalled", "msg", "U")
 		for n := range 20 {
 			acme.Chat(nice, "id", fmt.Sprint(n), "msg", "U")

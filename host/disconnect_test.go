@@ -12,6 +12,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 func TestAClientThatGoesAwayTakesItsCallAlong(t *testing.T) {
@@ -20,7 +21,7 @@ func TestAClientThatGoesAwayTakesItsCallAlong(t *testing.T) {
 			testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 				env := testenv.New(t, cfg)
 				acme := env.Tenant("acme")
-				acme.Install(example(t, "smallest-scope"))
+				acme.Install(testenv.Example(t, "smallest-scope"))
 				acme.Chat(lasting, "id", "1", "msg", "U1")
 				acme.Chat(lasting, "id", "brief", "msg", "U2")
 				caller := acme
@@ -44,7 +45,7 @@ func TestAClientThatGoesAwayTakesItsCallAlong(t *testing.T) {
 				same(t, "send of the next call", env.Model.Send(5), sysLast, "user:U1", "assistant:A1", "user:U3")
 				// A request that was lost ends its scope like any other, but tells
 				// nobody when.
-				eventually(t, func() bool { return !slices.Contains(acme.MemoryIDs("smallest-scope"), "brief") })
+				testproc.Until(t, "the end of what the lost request touched", func() bool { return !slices.Contains(acme.MemoryIDs("smallest-scope"), "brief") })
 				acme.Chat(lasting, "id", "brief", "msg", "U4")
 				same(t, "send after the lost request", env.Model.Send(6), sysLast, "user:U4")
 			})
@@ -56,7 +57,7 @@ func TestACallThatIsToGoOnIsStoredWithoutItsClient(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		ctx, leave := context.WithCancel(t.Context())
 		call := acme.With("Carrel-On-Disconnect", "continue").Hold(ctx, nice, "id", "1", "msg", "U1")
 		leave()

@@ -15,6 +15,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // line is one connection to a host that is kept alive, whatever the host does.
@@ -54,19 +55,6 @@ func (l *line) send(t *testing.T, method, path, body string) (int, string) {
 	return resp.StatusCode, testenv.Answer{Status: resp.StatusCode, Header: resp.Header, Body: bytes.TrimSpace(b)}.Problem(t).Code
 }
 
-// eventually asks again and again, for half a minute at most, until what nobody
-// announces has happened.
-func eventually(t *testing.T, happened func() bool) {
-	t.Helper()
-	within, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for !happened() {
-		if within.Err() != nil {
-			t.Fatal("it did not happen within half a minute")
-		}
-	}
-}
-
 func TestADrainingHostFinishesWhatRunsAndTakesNothingNew(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
@@ -78,12 +66,12 @@ func TestADrainingHostFinishesWhatRunsAndTakesNothingNew(t *testing.T) {
 		}
 		call := acme.Hold(t.Context(), botMethod, "id", "1", "msg", "U1")
 		env.Drain()
-		eventually(t, func() bool {
+		testproc.Until(t, "a host that drains", func() bool {
 			status, code := kept.send(t, http.MethodGet, "/readyz", "")
 			return status == http.StatusServiceUnavailable && code == "draining"
 		})
 		// From here on a call may slip in, but only for a moment.
-		eventually(t, func() bool {
+		testproc.Until(t, "calls that are refused", func() bool {
 			_, code := kept.send(t, http.MethodPost, botChat, `{"id":"late","msg":"U2"}`)
 			return code == "draining"
 		})
@@ -121,7 +109,7 @@ func TestACallThatOutlivesTheGraceIsCutAndNothingOfItIsStored(t *testing.T) {
 	cfg.Limits.DrainTimeout = 50 * time.Millisecond
 	env := testenv.New(t, cfg)
 	acme := env.Tenant("acme")
-	acme.Install(example(t, "smallest-scope"))
+	acme.Install(testenv.Example(t, "smallest-scope"))
 	acme.Chat(lasting, "id", "brief", "msg", "U1")
 	acme.Chat(lasting, "id", "1", "msg", "U2")
 	held := acme.Hold(t.Context(), lasting, "id", "1", "msg", "cut")

@@ -8,6 +8,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // deleteTurn deletes a turn of the history of bot with a memory id.
@@ -44,7 +45,7 @@ func TestEventsOfAnErasedSubjectAreGone(t *testing.T) {
 		cfg.Limits.EventsKept = time.Hour
 		env := testenv.New(t, cfg)
 		owner := env.Tenant("acme")
-		owner.Install(example(t, "smallest-scope"))
+		owner.Install(testenv.Example(t, "smallest-scope"))
 		backend := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		ann, bob := backend.As("ann"), backend.As("bob")
 		hers := left(t, env, ann, lasting, "1", "secret")
@@ -71,7 +72,7 @@ func TestEventsOfAnExpiredHistoryAreGone(t *testing.T) {
 		acme := env.Tenant("acme")
 		acme.Install(talking("one"))
 		id := left(t, env, acme, botMethod, "1", "secret")
-		eventually(t, func() bool { return len(acme.Memories("")) == 0 }) // long before a sweep
+		testproc.Until(t, "the end of the histories", func() bool { return len(acme.Memories("")) == 0 }) // long before a sweep
 		acme.WantCode(abi.NotFound).Check("its events", testenv.Outcome{Err: acme.Events(t.Context(), id, 0).Err()})
 	})
 }

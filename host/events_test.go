@@ -14,6 +14,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // left streams a call of a chat with a memory id, whose reader leaves before
@@ -34,7 +35,7 @@ func left(t *testing.T, env *testenv.Env, a *testenv.Actor, address, id string, 
 			a.Do(http.MethodGet, "/livez", "")
 		}
 		release()
-		eventually(t, func() bool { return stored() > before })
+		testproc.Until(t, "a turn that is stored", func() bool { return stored() > before })
 		// To cancel what is stored waits for its end, and finds its events.
 		done, err := a.Client().Cancel(t.Context(), invocation)
 		if err == nil && done.Status == client.StatusCompleted {

@@ -1,15 +1,10 @@
 package host_test
 
 import (
-	"context"
-	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 
-	"github.com/carrelhost/carrel/examples"
-	"github.com/carrelhost/carrel/internal/scaffold"
 	"github.com/carrelhost/carrel/internal/testenv"
 )
 
@@ -33,34 +28,8 @@ const (
 	headerKey = "X-Conversation"
 )
 
-// example returns the source of an example's plugin.
-func example(t testing.TB, name string) string {
-	t.Helper()
-	b, err := examples.Files.ReadFile(name + "/" + name + ".md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-// scopesGuest returns the module of the example scopes.
-func scopesGuest(t testing.TB) []byte {
-	t.Helper()
-	wasm, err := builtScopes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return wasm
-}
-
-// builtScopes builds the example scopes, once.
-var builtScopes = sync.OnceValues(func() ([]byte, error) {
-	file, err := scaffold.Build(context.Background(), filepath.Join("..", "examples", "scopes"))
-	if err != nil {
-		return nil, err
-	}
-	return os.ReadFile(file)
-})
+// scopes is the example scopes.
+var scopes = testenv.Project{Dir: filepath.Join("..", "examples", "scopes")}
 
 // same holds messages against what they must be.
 func same(t testing.TB, what string, got []string, want ...string) {

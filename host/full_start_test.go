@@ -10,6 +10,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/model/modeltest"
 	"github.com/carrelhost/carrel/host/sandbox/hostile"
+	"github.com/carrelhost/carrel/internal/testenv"
 )
 
 // onFullDisk is a command that starts a host on a copy of a data directory, on
@@ -19,7 +20,7 @@ func onFullDisk(t *testing.T, data string, m *modeltest.Server, vars ...string) 
 	if out, err := exec.Command("unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", t.TempDir()).CombinedOutput(); err != nil {
 		t.Skipf("a small disk of its own needs a user namespace: %v %s", err, out)
 	}
-	cmd := command(t, `mount -t tmpfs -o size=24m,mode=0700 none "$CARREL_DATA" && cp -a "$SEED/." "$CARREL_DATA" &&
+	cmd := program.Command(t, `mount -t tmpfs -o size=24m,mode=0700 none "$CARREL_DATA" && cp -a "$SEED/." "$CARREL_DATA" &&
 		! head -c 64000000 /dev/zero 2>/dev/null >"$CARREL_DATA/ballast" && export TMPDIR="$CARREL_DATA" && `, t.TempDir(), m, append(vars, "SEED="+data)...)
 	inside := exec.Command("unshare", append([]string{"--map-root-user", "--mount"}, cmd.Args...)...)
 	inside.Env = cmd.Env
@@ -28,30 +29,30 @@ func onFullDisk(t *testing.T, data string, m *modeltest.Server, vars ...string) 
 
 func TestAHostStartsOnAFullDiskAndRunsWhatItHas(t *testing.T) {
 	data, model := t.TempDir(), modeltest.NewServer(t)
-	before := listening(t, command(t, "", data, model, "CARREL_OWNER_KEY="+presetOwner))
-	owner := before.holder(t, presetOwner, model)
+	before := program.Serve(t, data, model, "CARREL_OWNER_KEY="+presetOwner)
+	owner := before.Holder(t, presetOwner, model)
 	owner.Install(talking("one"))
 	owner.Chat(botMethod, "id", "before", "msg", "hello")
-	if _, err := owner.Client().Upload(t.Context(), small(1), client.UploadOptions{}); err != nil {
+	if _, err := owner.Client().Upload(t.Context(), hostile.Worker("first"), client.UploadOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	before.end(t, syscall.SIGKILL)
+	before.End(t, syscall.SIGKILL)
 
-	p := listening(t, onFullDisk(t, data, model, "CARREL_OWNER_KEY="+presetOwner))
-	owner = p.holder(t, presetOwner, model)
+	p := testenv.Listening(t, onFullDisk(t, data, model, "CARREL_OWNER_KEY="+presetOwner))
+	owner = p.Holder(t, presetOwner, model)
 	same(t, "what is stored", owner.Stored("bot", "before"), "system:You are bot one", "user:hello", "assistant:A1")
-	if err := call(t.Context(), owner.Client(), smallName(1), hostile.Fine); err != nil {
+	if err := testenv.CallHostile(t.Context(), owner.Client(), "first", hostile.Fine); err != nil {
 		t.Errorf("what is compiled does not run: %v", err)
 	}
 	refusal{
 		path: "/api/v1/plugins", header: [2]string{"Content-Type", "application/wasm"},
-		body: string(small(2)), status: http.StatusInsufficientStorage, code: "storage_full",
+		body: string(hostile.Worker("second")), status: http.StatusInsufficientStorage, code: "storage_full",
 	}.refuse(t, owner)
-	if err := call(t.Context(), owner.Client(), smallName(1), hostile.Fine); err != nil {
+	if err := testenv.CallHostile(t.Context(), owner.Client(), "first", hostile.Fine); err != nil {
 		t.Errorf("after a refused upload: %v", err)
 	}
-	p.end(t, syscall.SIGTERM) // its exit code says that it cannot scrub
-	log := p.stderr.String()
+	p.End(t, syscall.SIGTERM) // its exit code says that it cannot scrub
+	log := p.Stderr.String()
 	if n := strings.Count(log, "the cache of compiled code cannot be written"); n != 1 {
 		t.Errorf("the log says %d times that the disk is full", n)
 	}

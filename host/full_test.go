@@ -45,8 +45,8 @@ func wholeTurns(t *testing.T, a *testenv.Actor, n int) {
 // A process over its file size limit gets errors that no store expects.
 func TestAStoreThatFailsIsAnInternalErrorThatTellsNothing(t *testing.T) {
 	data, model := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "ulimit -f 2000; ", data, model, "CARREL_OWNER_KEY="+presetOwner))
-	owner := p.holder(t, presetOwner, model)
+	p := testenv.Listening(t, program.Command(t, "ulimit -f 2000; ", data, model, "CARREL_OWNER_KEY="+presetOwner))
+	owner := p.Holder(t, presetOwner, model)
 	owner.Install(talking("one"))
 	n, ans := chatUntilRefused(t, owner)
 	for range 2 {
@@ -62,12 +62,12 @@ func TestAStoreThatFailsIsAnInternalErrorThatTellsNothing(t *testing.T) {
 		ans = owner.Do(http.MethodPost, botChat, `{"id":"0","msg":"`+strings.Repeat("x", 20_000)+`"}`)
 	}
 	id := ans.Header.Get("X-Request-Id")
-	p.end(t, syscall.SIGKILL)
-	if log := p.stderr.String(); !strings.Contains(log, id) || !strings.Contains(log, "disk I/O error") {
+	p.End(t, syscall.SIGKILL)
+	if log := p.Stderr.String(); !strings.Contains(log, id) || !strings.Contains(log, "disk I/O error") {
 		t.Errorf("the log has no reason under %s", id)
 	}
-	again := listening(t, command(t, "", data, model, "CARREL_OWNER_KEY="+presetOwner))
-	owner = again.holder(t, presetOwner, model)
+	again := program.Serve(t, data, model, "CARREL_OWNER_KEY="+presetOwner)
+	owner = again.Holder(t, presetOwner, model)
 	wholeTurns(t, owner, n)
 	owner.Chat(botMethod, "id", "0", "msg", "more")
 }
@@ -77,16 +77,16 @@ func TestAFullDiskRefusesWritesUntilThereIsRoomAgain(t *testing.T) {
 		t.Skipf("a small disk of its own needs a user namespace: %v %s", err, out)
 	}
 	data, model := t.TempDir(), modeltest.NewServer(t)
-	cmd := command(t, `mount -t tmpfs -o size=4m none "$CARREL_DATA" && `, data, model, "CARREL_OWNER_KEY="+presetOwner)
+	cmd := program.Command(t, `mount -t tmpfs -o size=4m none "$CARREL_DATA" && `, data, model, "CARREL_OWNER_KEY="+presetOwner)
 	inside := exec.Command("unshare", append([]string{"--map-root-user", "--mount"}, cmd.Args...)...)
 	inside.Env = cmd.Env
-	p := listening(t, inside)
-	owner := p.holder(t, presetOwner, model)
+	p := testenv.Listening(t, inside)
+	owner := p.Holder(t, presetOwner, model)
 	owner.Install(talking("one"))
 	owner.Chat(botMethod, "id", "before", "msg", "hello")
 
 	// The disk of the process, as it is seen from outside its namespace.
-	ballast := filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "root", data, "ballast")
+	ballast := filepath.Join("/proc", fmt.Sprint(p.Cmd.Process.Pid), "root", data, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err == nil {
 		t.Fatal("the disk is not small")
 	}
@@ -114,7 +114,7 @@ func TestAFullDiskRefusesWritesUntilThereIsRoomAgain(t *testing.T) {
 	if page, err := owner.Client().Versions(t.Context(), "bot", client.ListOptions{}); err != nil || len(page.Data) != 1 {
 		t.Errorf("the versions are %+v, %v", page.Data, err)
 	}
-	if code := p.end(t, syscall.SIGTERM); code != 0 {
+	if code := p.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }

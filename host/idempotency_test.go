@@ -18,6 +18,7 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/module"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 const (
@@ -48,7 +49,7 @@ func TestARepeatedCallGetsTheFirstAnswerAndIsMadeOnce(t *testing.T) {
 		acme, globex := env.Tenant("acme"), env.Tenant("globex")
 		for _, a := range []*testenv.Actor{acme, globex} {
 			a.Install(talking("one"))
-			a.Install(example(t, "smallest-scope"))
+			a.Install(testenv.Example(t, "smallest-scope"))
 		}
 		keyed := acme.With(idempotencyKey, "K")
 		first := keyed.Do(http.MethodPost, botChat, `{"id":"1","msg":"U1"}`)
@@ -153,7 +154,7 @@ func TestOfTwentyParallelRepeatsOneCallsTheModel(t *testing.T) {
 func TestAReplayIsStreamedAsTheCallWouldBe(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme")
-	acme.Install(example(t, "smallest-scope"))
+	acme.Install(testenv.Example(t, "smallest-scope"))
 	acme.Upload(talkative())
 	const path = "/api/v1/plugins/smallest-scope/services/com.acme.Fleeting/chat"
 	const body = `{"id":"1","msg":"U1"}`
@@ -274,7 +275,7 @@ func TestAnIdempotencyKeyIsOneHeaderOfVisibleCharacters(t *testing.T) {
 func TestAKeptAnswerCannotBeReadFromTheDisk(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme").With(idempotencyKey, "a-key-that-nobody-knows")
-	acme.Install(example(t, "smallest-scope"))
+	acme.Install(testenv.Example(t, "smallest-scope"))
 	env.Model.Reply("the answer that nobody else may read")
 	first := acme.Chat(fleeting, "id", "an-id", "msg", "a question that nobody else may read")
 	env.Stop() // what is left of the history is taken off the disk
@@ -292,14 +293,14 @@ func TestAKeptAnswerCannotBeReadFromTheDisk(t *testing.T) {
 
 func TestAKilledHostMakesARepeatedCallOnce(t *testing.T) {
 	data, model := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, model))
-	keyed := func(key string) *testenv.Actor { return p.owner(t, data, model).With(idempotencyKey, key) }
+	p := program.Serve(t, data, model)
+	keyed := func(key string) *testenv.Actor { return p.Owner(t, data, model).With(idempotencyKey, key) }
 	restart := func() {
 		t.Helper()
-		if code := p.end(t, syscall.SIGKILL); code != -1 {
+		if code := p.End(t, syscall.SIGKILL); code != -1 {
 			t.Fatalf("the process ended by itself: exit code %d", code)
 		}
-		p = listening(t, command(t, "", data, model))
+		p = program.Serve(t, data, model)
 	}
 	keyed("x").Install(talking("one"))
 	keyed("x").Upload(asker())
@@ -322,7 +323,7 @@ func TestAKilledHostMakesARepeatedCallOnce(t *testing.T) {
 		id := fmt.Sprint("after-", round)
 		calls := len(model.Calls())
 		first := keyed(id).Begin(t.Context(), botMethod, "id", id, "msg", "U1")
-		eventually(t, func() bool { return len(keyed("x").Stored("bot", id)) == 3 })
+		testproc.Until(t, "a turn that is stored", func() bool { return len(keyed("x").Stored("bot", id)) == 3 })
 		restart()
 		<-first // whether it got its answer or not
 		out := keyed(id).Chat(botMethod, "id", id, "msg", "U1")

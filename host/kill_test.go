@@ -17,6 +17,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/model/modeltest"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // teller chats on a memory id of its own and remembers what was acknowledged:
@@ -64,14 +65,14 @@ func (c *teller) verify(t *testing.T, a *testenv.Actor) {
 func TestAKilledHostKeepsWhatItAcknowledgedAndEndsWhatARequestTouched(t *testing.T) {
 	const clients, rounds, turnsPerRound = 16, 6, 160
 	data, model := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, model))
-	p.owner(t, data, model).Install(example(t, "smallest-scope"))
+	p := program.Serve(t, data, model)
+	p.Owner(t, data, model).Install(testenv.Example(t, "smallest-scope"))
 	tellers := make([]teller, clients)
 	for n := range tellers {
 		tellers[n].id = fmt.Sprintf("client-%d", n)
 	}
 	for round := range rounds {
-		owner := p.owner(t, data, model)
+		owner := p.Owner(t, data, model)
 		doomed := fmt.Sprintf("doomed-%d", round)
 		owner.Chat(lasting, "id", doomed, "msg", "before")
 		if n := len(owner.Stored("smallest-scope", doomed)); n != 3 {
@@ -92,7 +93,7 @@ func TestAKilledHostKeepsWhatItAcknowledgedAndEndsWhatARequestTouched(t *testing
 			})
 		}
 		<-enough
-		if code := p.end(t, syscall.SIGKILL); code != -1 {
+		if code := p.End(t, syscall.SIGKILL); code != -1 {
 			t.Fatalf("the process ended by itself: exit code %d", code)
 		}
 		all.Wait()
@@ -100,8 +101,8 @@ func TestAKilledHostKeepsWhatItAcknowledgedAndEndsWhatARequestTouched(t *testing
 			recovered(t, p)
 		}
 
-		p = listening(t, command(t, "", data, model))
-		owner = p.owner(t, data, model)
+		p = program.Serve(t, data, model)
+		owner = p.Owner(t, data, model)
 		gone(t, owner, "smallest-scope", doomed)
 		for n := range tellers {
 			tellers[n].verify(t, owner)
@@ -110,26 +111,26 @@ func TestAKilledHostKeepsWhatItAcknowledgedAndEndsWhatARequestTouched(t *testing
 			t.Errorf("round %d: %d histories are there", round, n)
 		}
 	}
-	if code := p.end(t, syscall.SIGTERM); code != 0 {
+	if code := p.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	recovered(t, p)
 	// Nothing is left to recover after an orderly end.
-	p = listening(t, command(t, "", data, model))
+	p = program.Serve(t, data, model)
 	for n := range tellers {
-		tellers[n].verify(t, p.owner(t, data, model))
+		tellers[n].verify(t, p.Owner(t, data, model))
 	}
-	p.end(t, syscall.SIGTERM)
-	if out := p.stdout.String(); strings.Contains(out, "recovered") {
+	p.End(t, syscall.SIGTERM)
+	if out := p.Stdout.String(); strings.Contains(out, "recovered") {
 		t.Errorf("after an orderly end the host printed %q", out)
 	}
 }
 
 // recovered checks that a process that has ended said at its start that it
 // closed the one request that the process before it was killed in.
-func recovered(t *testing.T, p *process) {
+func recovered(t *testing.T, p *testenv.Process) {
 	t.Helper()
-	if out := p.stdout.String(); !strings.Contains(out, "recovered: 1 scope that was open") || !strings.Contains(out, " 1 history ended") {
+	if out := p.Stdout.String(); !strings.Contains(out, "recovered: 1 scope that was open") || !strings.Contains(out, " 1 history ended") {
 		t.Errorf("the host printed %q", out)
 	}
 }
@@ -138,61 +139,61 @@ func TestASignalDrainsTheProcess(t *testing.T) {
 	for _, s := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(s.String(), func(t *testing.T) {
 			data, model := t.TempDir(), modeltest.NewServer(t)
-			p := listening(t, command(t, "", data, model))
-			owner := p.owner(t, data, model)
+			p := program.Serve(t, data, model)
+			owner := p.Owner(t, data, model)
 			owner.Install(talking("one"))
 			call := owner.Hold(t.Context(), botMethod, "id", "1", "msg", "U1")
-			if err := p.cmd.Process.Signal(s); err != nil {
+			if err := p.Cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() bool {
+			testproc.Until(t, "a host that drains", func() bool {
 				return owner.Do(http.MethodGet, "/readyz", "").Status == http.StatusServiceUnavailable
 			})
 			call.Release()
 			owner.Check("the call that ran", call.Outcome())
-			if <-p.ended; p.cmd.ProcessState.ExitCode() != 0 {
-				t.Errorf("exit code %d: %v", p.cmd.ProcessState.ExitCode(), p.waitErr)
+			if <-p.Ended; p.Cmd.ProcessState.ExitCode() != 0 {
+				t.Errorf("exit code %d: %v", p.Cmd.ProcessState.ExitCode(), p.WaitErr)
 			}
-			again := listening(t, command(t, "", data, model))
-			same(t, "stored", again.owner(t, data, model).Stored("bot", "1"), "system:You are bot one", "user:U1", "assistant:A1")
+			again := program.Serve(t, data, model)
+			same(t, "stored", again.Owner(t, data, model).Stored("bot", "1"), "system:You are bot one", "user:U1", "assistant:A1")
 		})
 	}
 }
 
 func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	data, model := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, model))
-	owner := p.owner(t, data, model)
+	p := program.Serve(t, data, model)
+	owner := p.Owner(t, data, model)
 	owner.Install(talking("one"))
 	owner.Hold(t.Context(), botMethod, "id", "1", "msg", "U1")
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool {
+	testproc.Until(t, "a host that drains", func() bool {
 		return owner.Do(http.MethodGet, "/readyz", "").Status == http.StatusServiceUnavailable
 	})
 	// The host notices the first one a moment before it stops listening for
 	// more, so the second may have to be repeated.
-	eventually(t, func() bool {
+	testproc.Until(t, "the process's end", func() bool {
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 			return true
 		default:
 		}
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
 		return false
 	})
-	if code := p.cmd.ProcessState.ExitCode(); code != -1 {
+	if code := p.Cmd.ProcessState.ExitCode(); code != -1 {
 		t.Errorf("exit code %d, with a call cut off", code)
 	}
 }
 
 func TestTheDataDirectoryIsForItsOwnerAlone(t *testing.T) {
 	data, model := filepath.Join(t.TempDir(), "new", "data"), modeltest.NewServer(t)
-	p := listening(t, command(t, "umask 000; ", data, model))
-	owner := p.owner(t, data, model)
+	p := testenv.Listening(t, program.Command(t, "umask 000; ", data, model))
+	owner := p.Owner(t, data, model)
 	owner.Install(talking("one"))
 	owner.Chat(botMethod, "id", "1", "msg", "hello")
 	seen := map[string]fs.FileMode{}
@@ -218,26 +219,26 @@ func TestTheDataDirectoryIsForItsOwnerAlone(t *testing.T) {
 			t.Errorf("there is no %s among %v", name, seen)
 		}
 	}
-	if got := strings.TrimSpace(read(t, filepath.Join(data, "address"))); got != p.base {
-		t.Errorf("the file address says %q, the host listens on %s", got, p.base)
+	if got := strings.TrimSpace(testenv.Read(t, filepath.Join(data, "address"))); got != p.Base {
+		t.Errorf("the file address says %q, the host listens on %s", got, p.Base)
 	}
 }
 
 func TestASecondProcessOnTheSameDataIsRefusedAndTheFirstGoesOn(t *testing.T) {
 	data, model := t.TempDir(), modeltest.NewServer(t)
-	first := listening(t, command(t, "", data, model))
-	second := start(t, command(t, "", data, model))
-	<-second.ended
-	if code := second.cmd.ProcessState.ExitCode(); code != 1 {
+	first := program.Serve(t, data, model)
+	second := testenv.Start(t, program.Command(t, "", data, model))
+	<-second.Ended
+	if code := second.Cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	if said := second.stderr.String(); !strings.Contains(said, data) || !strings.Contains(said, "another host runs on it") {
+	if said := second.Stderr.String(); !strings.Contains(said, data) || !strings.Contains(said, "another host runs on it") {
 		t.Errorf("it says %q", said)
 	}
-	if second.stdout.Len() > 0 {
-		t.Errorf("it printed %q", second.stdout.String())
+	if second.Stdout.Len() > 0 {
+		t.Errorf("it printed %q", second.Stdout.String())
 	}
-	if ans := first.owner(t, data, model).Do(http.MethodGet, "/readyz", ""); ans.Status != http.StatusOK {
+	if ans := first.Owner(t, data, model).Do(http.MethodGet, "/readyz", ""); ans.Status != http.StatusOK {
 		t.Errorf("the first: %d", ans.Status)
 	}
 }
@@ -246,20 +247,20 @@ func TestPresetKeysWorkAtEveryStartAndAreInNoFile(t *testing.T) {
 	data, model := t.TempDir(), modeltest.NewServer(t)
 	ownerKey, adminKey := strings.Repeat("owner-", 8), strings.Repeat("admin-", 8)
 	for n := range 2 {
-		p := listening(t, command(t, "", data, model, "CARREL_OWNER_KEY="+ownerKey, "CARREL_ADMIN_KEY="+adminKey))
-		owner := p.holder(t, ownerKey, model)
+		p := program.Serve(t, data, model, "CARREL_OWNER_KEY="+ownerKey, "CARREL_ADMIN_KEY="+adminKey)
+		owner := p.Holder(t, ownerKey, model)
 		if n == 0 {
 			owner.Install(talking("one"))
 		}
 		owner.Chat(botMethod, "id", "1", "msg", fmt.Sprintf("U%d", n+1))
-		admin := &client.Client{Base: p.base, Key: adminKey}
+		admin := &client.Client{Base: p.Base, Key: adminKey}
 		if list, err := admin.Tenants(t.Context(), client.ListOptions{}); err != nil || len(list.Data) != 1 {
 			t.Errorf("start %d: the tenants are %+v, %v", n+1, list.Data, err)
 		}
-		if code := p.end(t, syscall.SIGTERM); code != 0 {
+		if code := p.End(t, syscall.SIGTERM); code != 0 {
 			t.Errorf("start %d: exit code %d", n+1, code)
 		}
-		if out := p.stdout.String() + p.stderr.String(); strings.Contains(out, ownerKey) || strings.Contains(out, adminKey) {
+		if out := p.Stdout.String() + p.Stderr.String(); strings.Contains(out, ownerKey) || strings.Contains(out, adminKey) {
 			t.Errorf("start %d printed a key: %s", n+1, out)
 		}
 	}
@@ -270,22 +271,22 @@ func TestPresetKeysWorkAtEveryStartAndAreInNoFile(t *testing.T) {
 	// Another administrator's key takes the place of the first; an owner's
 	// comes in addition.
 	other := strings.Repeat("other-", 8)
-	p := listening(t, command(t, "", data, model, "CARREL_OWNER_KEY="+other+"owner", "CARREL_ADMIN_KEY="+other))
+	p := program.Serve(t, data, model, "CARREL_OWNER_KEY="+other+"owner", "CARREL_ADMIN_KEY="+other)
 	for key, want := range map[string]abi.Code{other: abi.OK, adminKey: abi.Unauthenticated} {
-		if _, err := (&client.Client{Base: p.base, Key: key}).Tenants(t.Context(), client.ListOptions{}); testenv.CodeOf(err) != want {
+		if _, err := (&client.Client{Base: p.Base, Key: key}).Tenants(t.Context(), client.ListOptions{}); testenv.CodeOf(err) != want {
 			t.Errorf("the administrator's key %.6s: %v", key, err)
 		}
 	}
 	for _, key := range []string{ownerKey, other + "owner"} {
-		p.holder(t, key, model).Plugins()
+		p.Holder(t, key, model).Plugins()
 	}
 }
 
 func TestAPresetKeyThatIsTooShortIsRefusedWithoutBeingShown(t *testing.T) {
-	p := start(t, command(t, "", t.TempDir(), modeltest.NewServer(t), "CARREL_OWNER_KEY=hunter2"))
-	<-p.ended
-	said := p.stderr.String()
-	if p.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "CARREL_OWNER_KEY") || strings.Contains(said, "hunter2") {
-		t.Errorf("exit code %d, it says %q", p.cmd.ProcessState.ExitCode(), said)
+	p := testenv.Start(t, program.Command(t, "", t.TempDir(), modeltest.NewServer(t), "CARREL_OWNER_KEY=hunter2"))
+	<-p.Ended
+	said := p.Stderr.String()
+	if p.Cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "CARREL_OWNER_KEY") || strings.Contains(said, "hunter2") {
+		t.Errorf("exit code %d, it says %q", p.Cmd.ProcessState.ExitCode(), said)
 	}
 }

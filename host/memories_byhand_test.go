@@ -26,7 +26,7 @@ func TestAWindowIsWhatTheNextCallSends(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "short-memory"))
+		acme.Install(testenv.Example(t, "short-memory"))
 		for _, msg := range []string{"U1", "U2", "U3", "U4"} {
 			acme.Chat(goldfish, "id", "1", "msg", msg)
 		}
@@ -72,7 +72,7 @@ func TestADeletedTurnIsNeitherSentNorNumberedAgain(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		backend := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		ada := backend.As("ada")
 		for _, msg := range []string{"U1", "U2", "U3"} {
@@ -110,9 +110,9 @@ func TestAnErasedSubjectLeavesNothingButRecords(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		globex := env.Tenant("globex")
-		globex.Install(example(t, "nice-and-mean"))
+		globex.Install(testenv.Example(t, "nice-and-mean"))
 		one := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		two := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		elsewhere := env.Key("globex", client.NewKey{Role: "caller", AssertSubject: true})
@@ -171,8 +171,8 @@ func TestEvictionsSayWhatEndedAndWhy(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
-		acme.Install(example(t, "smallest-scope"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "smallest-scope"))
 		if p, err := acme.Client().Evictions(t.Context(), time.Time{}, client.ListOptions{}); err != nil || p.Data == nil || len(p.Data) > 0 {
 			t.Errorf("at first: %+v, %v", p, err)
 		}
@@ -217,7 +217,7 @@ func TestAnswersSayWhatTheHistorysLimitTook(t *testing.T) {
 		cfg.Limits.MessagesPerHistory = 5
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		for i, want := range []int64{0, 0, 2} {
 			if got := acme.Chat(nice, "id", "1", "msg", "hello").Trimmed; got != want {
 				t.Errorf("turn %d trims %d messages", i+1, got)

@@ -66,7 +66,7 @@ func TestAnExportImportedIsTheSameHistory(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		env.Model.Reply("<b>&amp;\u2028\x01\"\n", "A2")
 		acme.Chat(nice, "id", "1", "msg", "U1 \u00e9\U0001F4DA")
 		acme.Chat(nice, "id", "1", "msg", "U2")
@@ -130,9 +130,9 @@ func TestAnImportNeedsAnActivePluginAndALastingMemoryID(t *testing.T) {
 		cfg.Limits.ImportBytes, cfg.Limits.MessagesPerHistory = 2000, 5
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
-		acme.Install(example(t, "short-memory"))
-		acme.Install(example(t, "default-ids"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "short-memory"))
+		acme.Install(testenv.Example(t, "default-ids"))
 		acme.Chat(nice, "id", "1", "msg", "hello")
 		file := exported(t, acme, keyOf(t, acme, "nice-and-mean", "1"))
 		globex := env.Tenant("globex")
@@ -227,7 +227,7 @@ func TestAnExportOfAHistoryThatEndsMeanwhileIsCut(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		// More than the host can be ahead of a client that does not read.
 		if _, err := imported(t, acme, []byte(manyTurns(40, strings.Repeat("x", 1<<18))), client.ImportOptions{}); err != nil {
 			t.Fatal(err)
@@ -285,7 +285,7 @@ func TestAHeadersOwnerIsExportedToTheTenantsOwnerAlone(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "own-default-id"))
+		acme.Install(testenv.Example(t, "own-default-id"))
 		backend := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		ada := backend.As("ada").With(headerKey, "blue")
 		ada.Chat(byHeader, "msg", "U1")

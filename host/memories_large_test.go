@@ -32,7 +32,7 @@ func TestAPageOfLargeMessagesEndsEarly(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		m, err := imported(t, acme, largeTurns(4, 300<<10), client.ImportOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	acme, globex := env.Tenant("acme"), env.Tenant("globex")
 	keys := map[*testenv.Actor]string{}
 	for _, a := range []*testenv.Actor{acme, globex} {
-		a.Install(example(t, "nice-and-mean"))
+		a.Install(testenv.Example(t, "nice-and-mean"))
 		m, err := imported(t, a, largeTurns(8, 1<<20), client.ImportOptions{}) // more than sockets hold
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestABodyOfWhomMayNotCallIsNotWaitedFor(t *testing.T) {
 func TestAPageIsAskedForInDigits(t *testing.T) {
 	env := testenv.New(t, testenv.Config())
 	acme := env.Tenant("acme")
-	acme.Install(example(t, "nice-and-mean"))
+	acme.Install(testenv.Example(t, "nice-and-mean"))
 	acme.Chat(nice, "id", "1", "msg", "hello")
 	for _, path := range []string{
 		"/api/v1/plugins", "/api/v1/plugins/nice-and-mean/versions", "/api/v1/plugins/nice-and-mean/log", "/api/v1/sessions",

@@ -32,7 +32,7 @@ func TestMemoryByHandIsForThoseWhomItConcerns(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		backend := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		ada := backend.As("ada")
 		for range 3 {
@@ -40,7 +40,7 @@ func TestMemoryByHandIsForThoseWhomItConcerns(t *testing.T) {
 		}
 		key := keyOf(t, acme, "nice-and-mean", "1")
 		globex := env.Tenant("globex")
-		globex.Install(example(t, "nice-and-mean"))
+		globex.Install(testenv.Example(t, "nice-and-mean"))
 		turn := 0
 		for _, r := range routes {
 			for name, who := range map[string]struct {

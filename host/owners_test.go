@@ -16,7 +16,7 @@ func TestAnEndUserNamedLikeAKeyDoesNotShareItsHistories(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "own-default-id"))
+		acme.Install(testenv.Example(t, "own-default-id"))
 		made, err := env.Admin().CreateKey(t.Context(), "acme", client.NewKey{Role: "caller", AssertSubject: true})
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func TestACallWithoutTheHeaderIsRefusedBeforeAnyWork(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "own-default-id"))
+		acme.Install(testenv.Example(t, "own-default-id"))
 		acme.WantCode(abi.DefaultIDLeak).Chat(byHeader, "msg", "hello")
 		acme.WantCode(abi.InvalidMemoryID).With(headerKey, strings.Repeat("x", 129)).Chat(byHeader, "msg", "hello")
 		if calls, left := env.Model.Calls(), acme.Memories(""); len(calls)+len(left) > 0 {
@@ -47,7 +47,7 @@ func TestACallerSeesOnlyWhatItsOwnKeyAndSubjectTouched(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "nice-and-mean"))
+		acme.Install(testenv.Example(t, "nice-and-mean"))
 		backend := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		colleague := env.Key("acme", client.NewKey{Role: "caller", AssertSubject: true})
 		viewer := env.Key("acme", client.NewKey{Role: "viewer"})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
@@ -181,29 +182,34 @@ func TestABodyOverTheLimitIsRefusedWithoutBeingReadOrSent(t *testing.T) {
 	const size = 10 << 20
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
-		acme := env.Tenant("acme")
+		cfg.Limits.BodyTimeout = 500 * time.Millisecond
+		hasty := testenv.New(t, cfg) // that waits for what does not come
+		acme, other := env.Tenant("acme"), hasty.Tenant("acme")
 		acme.Install(bot("bot", "one"))
+		other.Install(bot("bot", "one"))
 		want := refusal{status: 413, code: "too_large", limit: "requestBytes", says: []string{"1048576", "limits.requestBytes"}}
 		large := `{"id":"1","msg":"` + strings.Repeat("x", size) + `"}`
 		silent, _ := io.Pipe()
 		for what, send := range map[string]struct {
+			by     *testenv.Actor
+			base   string
 			body   io.Reader
 			length int64
 		}{
-			"of declared length":            {strings.NewReader(large), int64(len(large))},
-			"of undeclared length":          {io.MultiReader(strings.NewReader(large)), -1},
-			"whose sender sends not a byte": {silent, size},
-			"a byte over the limit":         {bytes.NewReader(make([]byte, 1<<20+1)), 1<<20 + 1},
+			"of declared length":            {acme, env.Addr(), strings.NewReader(large), int64(len(large))},
+			"of undeclared length":          {acme, env.Addr(), io.MultiReader(strings.NewReader(large)), -1},
+			"whose sender sends not a byte": {other, hasty.Addr(), silent, size},
+			"a byte over the limit":         {acme, env.Addr(), bytes.NewReader(make([]byte, 1<<20+1)), 1<<20 + 1},
 		} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, env.Addr()+botChat, send.body)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, send.base+botChat, send.body)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.ContentLength = send.length
-			t.Run(what, func(t *testing.T) { want.check(t, acme.In(t).Send(r)) })
+			t.Run(what, func(t *testing.T) { want.check(t, send.by.In(t).Send(r)) })
 		}
 		fits := fmt.Sprintf(`{"id":"1","msg":"%s"}`, strings.Repeat("x", 1<<20-len(`{"id":"1","msg":""}`)))
-		if calls := env.Model.Calls(); len(calls) > 0 {
+		if len(env.Model.Calls())+len(hasty.Model.Calls()) > 0 {
 			t.Fatal("the model was called")
 		}
 		if ans := acme.Do(http.MethodPost, botChat, fits); ans.Status != http.StatusOK {

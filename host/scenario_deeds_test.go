@@ -11,6 +11,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // restart ends the host well and starts it again.
@@ -84,7 +85,7 @@ func share(namespace string, plugins ...string) func(*testing.T, *play, step) []
 // expire waits until the tenant has no history any more, which nobody ends.
 func expire(t *testing.T, p *play, _ step) []client.Evicted {
 	t.Helper()
-	eventually(t, func() bool { return len(p.actor(t, "").Memories("")) == 0 }) // to look revives nothing
+	testproc.Until(t, "histories that expire", func() bool { return len(p.actor(t, "").Memories("")) == 0 }) // to look revives nothing
 	return nil
 }
 

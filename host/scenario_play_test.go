@@ -14,6 +14,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // step is one thing that happens in a scenario, and what must come of it. In
@@ -322,7 +323,7 @@ func (p *play) ended(all []client.Evicted) []string {
 func (p *play) records(t *testing.T, n int) []client.Evicted {
 	t.Helper()
 	var out []client.Evicted
-	eventually(t, func() bool {
+	testproc.Until(t, "the record of what ended", func() bool {
 		all, err := client.All(1000, func(o client.ListOptions) (client.Page[client.EvictionRecord], error) {
 			return p.actor(t, "").Client().Evictions(t.Context(), time.Time{}, o)
 		})

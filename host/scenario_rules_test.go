@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carrelhost/carrel/abi"
+	"github.com/carrelhost/carrel/internal/testenv"
 )
 
 // A full history of the scenarios' hosts: twenty turns and a system message.
@@ -88,7 +89,7 @@ func windows(t *testing.T) []scenario {
 		{1, "of one message, which the turn exceeds", "S,U2", "S,U3"},
 		{6, "of six messages, all there are", "S,U1,A1,U2", "S,U1,A1,U2,A2,U3"},
 	} {
-		source := strings.Replace(example(t, "short-memory"), "max: 4", fmt.Sprintf("max: %d", w.max), 1)
+		source := strings.Replace(testenv.Example(t, "short-memory"), "max: 4", fmt.Sprintf("max: %d", w.max), 1)
 		all = append(all, scenario{
 			number: "11", says: "the newest whole turns are sent in a window " + w.says + ", and the history keeps all", plugins: []string{source},
 			steps: []step{

@@ -64,18 +64,18 @@ func apart(t *testing.T, how tuning) *runner {
 	if how.idle > 0 {
 		vars = append(vars, "CARREL_LIMITS_TIMEOUT="+how.timeout.String(), "CARREL_MEMORY_HISTORY_IDLE_TTL="+how.idle.String())
 	}
-	p := listening(t, command(t, "", data, m, vars...))
+	p := program.Serve(t, data, m, vars...)
 	anew := func(s os.Signal, want int) func() {
 		return func() {
-			if code := p.end(t, s); code != want {
+			if code := p.End(t, s); code != want {
 				t.Errorf("%v: exit code %d", s, code)
 			}
-			p = listening(t, command(t, "", data, m, vars...))
+			p = program.Serve(t, data, m, vars...)
 		}
 	}
 	return &runner{
-		addr:    func() string { return p.base },
-		admin:   func() *client.Client { return &client.Client{Base: p.base, Key: testenv.AdminKey} },
+		addr:    func() string { return p.Base },
+		admin:   func() *client.Client { return &client.Client{Base: p.Base, Key: testenv.AdminKey} },
 		model:   m,
 		restart: anew(syscall.SIGTERM, 0),
 		kill:    anew(syscall.SIGKILL, -1),
@@ -102,11 +102,11 @@ func (r *runner) tenant(t *testing.T, name string, plugins []string) *testenv.Ac
 	for _, p := range plugins {
 		switch {
 		case p == "scopes":
-			owner.Upload(scopesGuest(t))
+			owner.Upload(scopes.Module(t))
 		case strings.HasPrefix(p, "---"):
 			owner.Install(p)
 		default:
-			owner.Install(example(t, p))
+			owner.Install(testenv.Example(t, p))
 		}
 	}
 	return owner

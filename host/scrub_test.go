@@ -17,6 +17,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/model/modeltest"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 const vault = `---
@@ -102,10 +103,10 @@ func (s *secrets) nowhere(what, dir string) {
 }
 
 // notLogged checks what an ended process said.
-func (s *secrets) notLogged(p *process) {
+func (s *secrets) notLogged(p *testenv.Process) {
 	s.t.Helper()
 	for _, text := range slices.Concat(s.gone, s.kept) {
-		if strings.Contains(p.stdout.String()+p.stderr.String(), text) {
+		if strings.Contains(p.Stdout.String()+p.Stderr.String(), text) {
 			s.t.Errorf("%s is in the output of the process", text)
 		}
 	}
@@ -165,9 +166,9 @@ func (s *secrets) crowd(a *testenv.Actor) {
 }
 
 // endAll makes histories with secrets and ends them in every way there is.
-func (s *secrets) endAll(p *process, data string) {
+func (s *secrets) endAll(p *testenv.Process, data string) {
 	s.t.Helper()
-	t, owner := s.t, p.owner(s.t, data, s.model)
+	t, owner := s.t, p.Owner(s.t, data, s.model)
 
 	// By the end of a request: with its own id, with one that another scope
 	// would keep, and with an answer that may be asked for again.
@@ -208,7 +209,7 @@ func (s *secrets) endAll(p *process, data string) {
 		t.Fatal(err)
 	}
 	subject := s.doomed()
-	user := p.holder(t, key.Secret, s.model).As(subject)
+	user := p.Holder(t, key.Secret, s.model).As(subject)
 	s.chat(user, inVault, "id", s.doomed())
 	s.chat(user.With("Idempotency-Key", "once"), inVault, "id", s.doomed())
 	metadata, err := json.Marshal(map[string]string{"note": s.doomed()})
@@ -231,53 +232,53 @@ func (s *secrets) endAll(p *process, data string) {
 		t.Fatalf("deactivated: %+v, %v", done, err)
 	}
 	// The ends of the connection and of the session's time come unannounced.
-	eventually(t, func() bool { return len(owner.Memories("")) == 2+s.living })
+	testproc.Until(t, "the ends of the connection and of the session", func() bool { return len(owner.Memories("")) == 2+s.living })
 }
 
-func (s *secrets) admin(p *process, data string) *client.Client {
+func (s *secrets) admin(p *testenv.Process, data string) *client.Client {
 	s.t.Helper()
-	return p.holder(s.t, strings.TrimSpace(read(s.t, filepath.Join(data, "admin.key"))), s.model).Client()
+	return p.Holder(s.t, strings.TrimSpace(testenv.Read(s.t, filepath.Join(data, "admin.key"))), s.model).Client()
 }
 
 // scrubbed checks that the host before this one scrubbed at its end: small
 // databases may have nothing left of what was deleted by chance.
-func (s *secrets) scrubbed(p *process, data string) {
+func (s *secrets) scrubbed(p *testenv.Process, data string) {
 	s.t.Helper()
 	if last, err := s.admin(p, data).LastScrub(s.t.Context()); err != nil || last.At.IsZero() || last.Due {
 		s.t.Errorf("after the end, the last scrub is %+v, %v", last, err)
 	}
 }
 
-func vaultOf(t *testing.T) (s *secrets, data string, start func() *process) {
+func vaultOf(t *testing.T) (s *secrets, data string, start func() *testenv.Process) {
 	t.Helper()
 	s, data = &secrets{t: t, model: modeltest.NewServer(t)}, t.TempDir()
-	return s, data, func() *process { return listening(t, command(t, "", data, s.model)) }
+	return s, data, func() *testenv.Process { return program.Serve(t, data, s.model) }
 }
 
 func TestNoByteOfWhatEndedIsLeftAfterACleanEnd(t *testing.T) {
 	s, data, start := vaultOf(t)
 	p := start()
-	p.owner(t, data, s.model).Install(vault)
-	want := s.lives(p.owner(t, data, s.model))
+	p.Owner(t, data, s.model).Install(vault)
+	want := s.lives(p.Owner(t, data, s.model))
 	s.endAll(p, data)
 	if len(in(t, data, s.gone)) == 0 {
 		t.Error("nothing is found before the end: the search finds nothing, or deletion leaves nothing to scrub")
 	}
-	if code := p.end(t, syscall.SIGTERM); code != 0 {
+	if code := p.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	s.nowhere("after the end", data)
 	s.notLogged(p)
 	p = start()
 	s.scrubbed(p, data)
-	same(t, "what lives", p.owner(t, data, s.model).Stored("vault", "living"), want...)
-	same(t, "what was cut", p.owner(t, data, s.model).Stored("vault", "cut"), "system:You keep calm", "user:this stays", "assistant:it stays")
+	same(t, "what lives", p.Owner(t, data, s.model).Stored("vault", "living"), want...)
+	same(t, "what was cut", p.Owner(t, data, s.model).Stored("vault", "cut"), "system:You keep calm", "user:this stays", "assistant:it stays")
 }
 
 func TestNoByteOfWhatEndedIsLeftAfterAScrubOfAHostThatServes(t *testing.T) {
 	s, data, start := vaultOf(t)
 	p := start()
-	owner := p.owner(t, data, s.model)
+	owner := p.Owner(t, data, s.model)
 	owner.Install(vault)
 	want := s.lives(owner)
 	s.endAll(p, data)
@@ -304,7 +305,7 @@ func TestNoByteOfWhatEndedIsLeftAfterAScrubOfAHostThatServes(t *testing.T) {
 	if n := len(owner.Stored("vault", "busy")); n != 1+2*turns {
 		t.Errorf("%d messages are stored of %d turns", n, turns)
 	}
-	p.end(t, syscall.SIGTERM)
+	p.End(t, syscall.SIGTERM)
 	s.nowhere("after the end", data)
 	s.notLogged(p)
 }
@@ -312,7 +313,7 @@ func TestNoByteOfWhatEndedIsLeftAfterAScrubOfAHostThatServes(t *testing.T) {
 func TestNoByteOfWhatEndedIsLeftAfterAKillAndACleanEnd(t *testing.T) {
 	s, data, start := vaultOf(t)
 	p := start()
-	owner := p.owner(t, data, s.model)
+	owner := p.Owner(t, data, s.model)
 	owner.Install(vault)
 	want := s.lives(owner)
 	s.endAll(p, data)
@@ -324,11 +325,11 @@ func TestNoByteOfWhatEndedIsLeftAfterAKillAndACleanEnd(t *testing.T) {
 	if err := s.model.Arrived(t.Context(), calls+1); err != nil {
 		t.Fatal(err)
 	}
-	p.end(t, syscall.SIGKILL)
+	p.End(t, syscall.SIGKILL)
 	s.notLogged(p)
 	p = start()
-	same(t, "what lives", p.owner(t, data, s.model).Stored("vault", "living"), want...)
-	if code := p.end(t, syscall.SIGTERM); code != 0 {
+	same(t, "what lives", p.Owner(t, data, s.model).Stored("vault", "living"), want...)
+	if code := p.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	s.nowhere("after the end", data)
@@ -338,13 +339,13 @@ func TestNoByteOfWhatEndedIsLeftAfterAKillAndACleanEnd(t *testing.T) {
 
 func TestNoByteOfAnExpiredHistoryIsLeftAfterACleanEnd(t *testing.T) {
 	s, data, _ := vaultOf(t)
-	p := listening(t, command(t, "", data, s.model, "CARREL_LIMITS_TIMEOUT=4s", "CARREL_MEMORY_HISTORY_IDLE_TTL=4001ms"))
-	owner := p.owner(t, data, s.model)
+	p := program.Serve(t, data, s.model, "CARREL_LIMITS_TIMEOUT=4s", "CARREL_MEMORY_HISTORY_IDLE_TTL=4001ms")
+	owner := p.Owner(t, data, s.model)
 	owner.Install(vault)
 	s.chat(owner, inVault, "id", "expiring")
-	eventually(t, func() bool { return len(owner.Memories("")) == 0 })
+	testproc.Until(t, "a history that expires", func() bool { return len(owner.Memories("")) == 0 })
 	s.lives(owner)
-	if code := p.end(t, syscall.SIGTERM); code != 0 {
+	if code := p.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	s.nowhere("after the end", data)

@@ -12,6 +12,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 func TestAWebSocketIsASessionWithOneDefaultIDAMethod(t *testing.T) {
@@ -50,7 +51,7 @@ func closed(t *testing.T, a *testenv.Actor, s *testenv.Socket) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool {
+	testproc.Until(t, "the end of the session's history", func() bool {
 		return !slices.ContainsFunc(a.Memories("lives"), func(m client.Memory) bool {
 			return m.Kind == "session" && m.MemoryID == s.Session+"#com.acme.Sitting.chat"
 		})
@@ -352,7 +353,7 @@ func TestATenantHasOnlySoManySockets(t *testing.T) {
 	env.Tenant("globex").Socket(client.SocketOptions{})
 	first.Chat(sitting, "msg", "U1")
 	closed(t, acme, first)
-	eventually(t, func() bool {
+	testproc.Until(t, "room for a connection", func() bool {
 		s, err := acme.Client().Connect(t.Context(), client.SocketOptions{})
 		if err != nil {
 			return false

@@ -6,6 +6,7 @@ import (
 	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/host"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 func TestAHostCountsItsScopesAndTheWaitsForTurns(t *testing.T) {
@@ -28,7 +29,7 @@ func TestAHostCountsItsScopesAndTheWaitsForTurns(t *testing.T) {
 		}
 		call := acme.Hold(t.Context(), botMethod, "id", "1", "msg", "U2")
 		queued := acme.Begin(t.Context(), botMethod, "id", "1", "msg", "U3")
-		eventually(t, func() bool { return numbers().Turns.Waiting == 1 })
+		testproc.Until(t, "a turn that waits", func() bool { return numbers().Turns.Waiting == 1 })
 		call.Release()
 		acme.Check("the call", call.Outcome())
 		acme.Check("the call that waited", <-queued)

@@ -21,7 +21,7 @@ func TestAStreamedTurnIsStoredAndItsScopeClosedBeforeItsLastEvent(t *testing.T) 
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "smallest-scope"))
+		acme.Install(testenv.Example(t, "smallest-scope"))
 		env.Model.ReplyPieces("Hel", "lo ", "wor", "ld")
 		events := acme.Stream(t.Context(), fleeting, "id", "1", "msg", "U1").Rest()
 		same(t, "events", testenv.Show(events),
@@ -121,7 +121,7 @@ func TestWhatFailsAfterTheFirstEventIsAnErrorAndAFailedResponse(t *testing.T) {
 	testenv.EachStore(t, func(t *testing.T, cfg host.Config) {
 		env := testenv.New(t, cfg)
 		acme := env.Tenant("acme")
-		acme.Install(example(t, "smallest-scope"))
+		acme.Install(testenv.Example(t, "smallest-scope"))
 		acme.Chat(lasting, "id", "1", "msg", "U1")
 		env.Model.AnswerNext(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")

@@ -1,5 +1,3 @@
-//go:build unix
-
 package host_test
 
 import (
@@ -11,6 +9,7 @@ import (
 
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
+	"github.com/carrelhost/carrel/host/sandbox/hostile"
 	"github.com/carrelhost/carrel/internal/testenv"
 )
 
@@ -26,7 +25,7 @@ func TestUploadsThatWaitLeaveRoomForCalls(t *testing.T) {
 	acme.Install(bot("bot", "one"))
 	// padded is almost as large as a module may be, and no other n has its bytes.
 	padded := func(n int) []byte {
-		wasm := stuck()
+		wasm := hostile.Stuck("stuck")
 		return append(wasm, section(0, vec("pad")+strings.Repeat(string(rune('0'+n)), most-100-len(wasm)))...)
 	}
 	var all sync.WaitGroup

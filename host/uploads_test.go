@@ -84,7 +84,7 @@ func TestAModuleThatIsRefusedLeavesNothing(t *testing.T) {
 				"/services/0/methods/0/tools", "/defaultMemoryId/from", "/defaultMemoryId/priority", "/version",
 			},
 		},
-		"a leak": {body: string(testenv.Pack(t, example(t, "leak"))), status: 422, code: "default_id_leak", says: []string{"allowDefaultIdLeak", "defaultMemoryId", "required"}, pointers: []string{"/services/0/methods/0"}},
+		"a leak": {body: string(testenv.Pack(t, testenv.Example(t, "leak"))), status: 422, code: "default_id_leak", says: []string{"allowDefaultIdLeak", "defaultMemoryId", "required"}, pointers: []string{"/services/0/methods/0"}},
 	}
 	for id, limit := range map[byte]string{
 		1: "module.types", 2: "module.imports", 3: "module.functions", 4: "module.tables", 5: "module.memories", 6: "module.globals",

@@ -1,5 +1,6 @@
-// Package testenv runs a real host for tests, with tenants as actors and a
-// recording model server behind it.
+// Package testenv runs a real host for tests, in their process (Env) or in one
+// of its own (Program), with tenants as actors and a recording model server
+// behind it.
 package testenv
 
 import (

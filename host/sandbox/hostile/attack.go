@@ -83,6 +83,18 @@ func Worker(name string) []byte {
 	return m.Bytes()
 }
 
+// Stuck is a plugin that never gets through its initialisation.
+func Stuck(name string) []byte {
+	m := wasmtest.New()
+	m.Memory(1)
+	f := m.Func(nil, nil)
+	f.Loop().Br(0).End()
+	m.Export(abi.InitializeExport, wasmtest.FuncKind, f.Index)
+	m.Method(Fine).Const(0)
+	m.Custom(abi.ManifestSection, Manifest(name, "60s", "", Fine))
+	return m.Bytes()
+}
+
 // deep is how many levels exponential recursion has: it takes years.
 const deep = 60
 

@@ -1,4 +1,6 @@
-package host_test
+// Package crash_test kills and crashes the program `carrel`, which runs in a
+// process of its own, and looks at what is left.
+package crash_test
 
 import (
 	"context"
@@ -23,6 +25,18 @@ import (
 	"github.com/carrelhost/carrel/store/sqlite"
 )
 
+// program is what is killed.
+var program testenv.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m)) }
+
+// Methods of the example smallest-scope: what the first one touches stays, what
+// the second one does ends with the request.
+const (
+	lasting  = "smallest-scope/com.acme.Lasting.chat"
+	fleeting = "smallest-scope/com.acme.Fleeting.chat"
+)
+
 // crashes is how many times TestCrashes kills the host: `make crash` asks for
 // many more.
 func crashes(t *testing.T) int {
@@ -42,11 +56,7 @@ func crashes(t *testing.T) int {
 // is killed is as busy as it can be.
 func offline(t *testing.T, data string) *exec.Cmd {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, "serve")
+	cmd := exec.Command(program.Path(t), "serve")
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + data, "CARREL_DATA=" + data, "CARREL_LISTEN=127.0.0.1:0",
 		"CARREL_LIMITS_MESSAGES_PER_HISTORY=10000000", "CARREL_LIMITS_IDEMPOTENCY_KEYS=10000000", "CARREL_LIMITS_IDEMPOTENCY_BYTES=100000000000",
@@ -205,12 +215,12 @@ func (c *crowd) talk(t *testing.T, owner *testenv.Actor, enough int64, kill func
 }
 
 // up starts the host and waits until it is ready.
-func (c *crowd) up(t *testing.T, data string) (*process, *testenv.Actor) {
+func (c *crowd) up(t *testing.T, data string) (*testenv.Process, *testenv.Actor) {
 	t.Helper()
 	cmd := offline(t, data)
 	begin := time.Now()
-	p := listening(t, cmd)
-	owner := p.owner(t, data, nil)
+	p := testenv.Listening(t, cmd)
+	owner := p.Owner(t, data, nil)
 	if ans := owner.Do(http.MethodGet, "/readyz", ""); ans.Status != http.StatusOK {
 		t.Fatalf("the host listens and is not ready: %d", ans.Status)
 	}
@@ -225,7 +235,7 @@ func TestCrashes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	c := &crowd{sockets: 2}
 	p, owner := c.up(t, data)
-	owner.Install(example(t, "smallest-scope"))
+	owner.Install(testenv.Example(t, "smallest-scope"))
 	owner.Install(lounge)
 	in := owner.Open(client.NewSession{IdleTTL: "24h", MaxTTL: "24h"})
 	for n := range 12 {
@@ -237,7 +247,7 @@ func TestCrashes(t *testing.T) {
 	inSession := &repeater{plugin: "lounge", method: loungeMethod}
 
 	for range kills {
-		c.talk(t, owner, 50+rng.Int64N(500), func() { p.end(t, syscall.SIGKILL) })
+		c.talk(t, owner, 50+rng.Int64N(500), func() { p.End(t, syscall.SIGKILL) })
 		p, owner = c.up(t, data)
 		left := map[string]int64{}
 		for _, m := range owner.Memories("") {
@@ -270,7 +280,7 @@ func TestCrashes(t *testing.T) {
 	for _, r := range append(slices.Clone(c.repeaters), inSession) {
 		r.check(t, owner)
 	}
-	if code := p.end(t, syscall.SIGTERM); code != 0 {
+	if code := p.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	nothingOpen(t, data)

@@ -1,7 +1,6 @@
-package host_test
+package siege_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/carrelhost/carrel/host/model/modeltest"
-	"github.com/carrelhost/carrel/internal/scaffold"
 	"github.com/carrelhost/carrel/internal/testenv"
 )
 
@@ -19,14 +17,8 @@ import (
 // older version, and with parts of it lost. Callers never see a difference.
 func TestARestartedHostRunsNoWarmupAgain(t *testing.T) {
 	data, m := t.TempDir(), modeltest.NewServer(t)
-	file, err := scaffold.Build(context.Background(), filepath.Join("..", "examples", "warmup"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wasm, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	warmup := testenv.Project{Dir: filepath.Join("..", "..", "examples", "warmup")}
+	wasm := warmup.Module(t)
 	dir := filepath.Join(data, "cache", "snapshots")
 	// sorts calls the plugin, which tells whether it begins warm.
 	sorts := func(a *testenv.Actor) {
@@ -38,17 +30,17 @@ func TestARestartedHostRunsNoWarmupAgain(t *testing.T) {
 	}
 	run := func(what string, anew bool, more func(a *testenv.Actor)) {
 		t.Helper()
-		p := listening(t, command(t, "", data, m))
-		a := p.owner(t, data, m)
+		p := program.Serve(t, data, m)
+		a := p.Owner(t, data, m)
 		if more != nil {
 			more(a)
 		}
 		sorts(a)
-		if code := p.end(t, syscall.SIGTERM); code != 0 {
+		if code := p.End(t, syscall.SIGTERM); code != 0 {
 			t.Fatalf("exit code %d", code)
 		}
-		if said := strings.Contains(p.stderr.String(), "is made anew"); said != anew {
-			t.Errorf("%s: the log says %s", what, p.stderr.String())
+		if said := strings.Contains(p.Stderr.String(), "is made anew"); said != anew {
+			t.Errorf("%s: the log says %s", what, p.Stderr.String())
 		}
 		if found, err := os.ReadDir(dir); err != nil || len(found) != 1 {
 			t.Errorf("%s: the cache holds %v, %v", what, found, err)

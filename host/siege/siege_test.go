@@ -1,4 +1,7 @@
-package host_test
+// Package siege_test attacks the program `carrel`, which runs in a process of
+// its own: with hostile modules and guests, with more uploads and plugins than
+// it has room for, and with compilers, caches and systems that fail it.
+package siege_test
 
 import (
 	"context"
@@ -17,23 +20,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/model/modeltest"
 	"github.com/carrelhost/carrel/host/sandbox/hostile"
+	"github.com/carrelhost/carrel/internal/testenv"
 )
 
 // strict runs the whole corpus and holds the host to its numbers, which a
 // machine that has something else to do does not reach:
 //
-//	CARREL_TEST_STRICT=1 go test ./host -run Hostile -v
+//	CARREL_TEST_STRICT=1 go test ./host/siege -run Hostile -v
 var strict = os.Getenv("CARREL_TEST_STRICT") != ""
+
+// program is what is attacked.
+var program testenv.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m)) }
+
+// scopes is an honest guest in Go, which takes a while to compile.
+var scopes = testenv.Project{Dir: filepath.Join("..", "..", "examples", "scopes")}
+
+// appChat is a method of scopes.
+const appChat = "scopes/com.acme.AppChat.chat"
 
 // siege is a host in a process of its own, a tenant that attacks it and one
 // that works on it.
 type siege struct {
-	p             *process
+	p             *testenv.Process
 	mallory, acme *client.Client
 	heart         *heart
 	log           string // the file of the process's stderr
@@ -48,9 +62,9 @@ func besiege(t *testing.T) *siege {
 	// shown.
 	data := t.TempDir()
 	s := &siege{log: filepath.Join(data, "stderr.log")}
-	p := listening(t, command(t, `exec 2>"$HOME/stderr.log"; `, data, modeltest.NewServer(t), "OPENAI_API_KEY=", "CARREL_ADMIN_KEY="+key))
+	p := testenv.Listening(t, program.Command(t, `exec 2>"$HOME/stderr.log"; `, data, modeltest.NewServer(t), "OPENAI_API_KEY=", "CARREL_ADMIN_KEY="+key))
 	s.p = p
-	admin := &client.Client{Base: p.base, Key: key}
+	admin := &client.Client{Base: p.Base, Key: key}
 	for name, c := range map[string]**client.Client{"mallory": &s.mallory, "acme": &s.acme} {
 		if _, err := admin.CreateTenant(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -59,38 +73,28 @@ func besiege(t *testing.T) *siege {
 		if err != nil {
 			t.Fatal(err)
 		}
-		*c = &client.Client{Base: p.base, Key: made.Secret, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
+		*c = &client.Client{Base: p.Base, Key: made.Secret, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
 	}
 	for _, c := range []*client.Client{s.mallory, s.acme} {
 		if _, err := c.Upload(t.Context(), hostile.Worker("worker"), client.UploadOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.heart = listen(t, p.base)
+	s.heart = listen(t, p.Base)
 	return s
-}
-
-// call calls a method without params. Whoever attacks says so in the input.
-func call(ctx context.Context, c *client.Client, plugin, method string) error {
-	args := map[string]string{}
-	if method != hostile.Fine && method != hostile.Busy {
-		args["attack"] = "now"
-	}
-	_, err := c.Invoke(ctx, carrel.Address{Plugin: carrel.PluginName(plugin), Service: hostile.Service, Method: carrel.MethodName(method)}, "", args, client.CallOptions{})
-	return err
 }
 
 // sound checks that the process lives and serves the tenant that works.
 func (s *siege) sound(t *testing.T) {
 	t.Helper()
 	select {
-	case <-s.p.ended:
-		t.Fatalf("the process has ended: %v", s.p.waitErr)
+	case <-s.p.Ended:
+		t.Fatalf("the process has ended: %v", s.p.WaitErr)
 	default:
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := call(ctx, s.acme, "worker", hostile.Fine); err != nil {
+	if err := testenv.CallHostile(ctx, s.acme, "worker", hostile.Fine); err != nil {
 		t.Errorf("another tenant's call: %v", err)
 	}
 }
@@ -107,8 +111,8 @@ func (s *siege) lost(t *testing.T, err error) bool {
 		return false
 	}
 	t.Errorf("THE HOST IS LOST: %v", err)
-	s.p.end(t, syscall.SIGKILL)
-	for line := range strings.Lines(read(t, s.log)) {
+	s.p.End(t, syscall.SIGKILL)
+	for line := range strings.Lines(testenv.Read(t, s.log)) {
 		if !strings.Contains(line, "level=INFO") {
 			t.Log(strings.TrimSpace(line))
 		}
@@ -191,7 +195,7 @@ func (s *siege) during(t *testing.T, f func()) []time.Duration {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				start := time.Now()
-				if err := call(ctx, s.acme, "worker", hostile.Fine); err != nil {
+				if err := testenv.CallHostile(ctx, s.acme, "worker", hostile.Fine); err != nil {
 					if ctx.Err() == nil {
 						t.Errorf("another tenant's call during the attack: %v", err)
 					}
@@ -219,7 +223,7 @@ func p99(took []time.Duration) time.Duration {
 // resident returns the bytes of memory that the process has; 0 where nobody
 // can tell.
 func (s *siege) resident() int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.p.Cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}

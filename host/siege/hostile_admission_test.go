@@ -1,4 +1,4 @@
-package host_test
+package siege_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/sandbox/hostile"
+	"github.com/carrelhost/carrel/internal/testenv"
 )
 
 // TestAnUploadWhoseCodeFailsIsNotTheHostsFault uploads all modules whose code
@@ -34,7 +35,7 @@ func TestAnUploadWhoseCodeFailsIsNotTheHostsFault(t *testing.T) {
 	if tried < 10 {
 		t.Errorf("only %d modules were uploaded", tried)
 	}
-	for line := range strings.Lines(read(t, s.log)) {
+	for line := range strings.Lines(testenv.Read(t, s.log)) {
 		if strings.Contains(line, "level=ERROR") {
 			t.Errorf("the log has %s", line)
 		}

@@ -1,4 +1,4 @@
-package host_test
+package siege_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/sandbox/hostile"
 	"github.com/carrelhost/carrel/host/sandbox/module"
+	"github.com/carrelhost/carrel/internal/testenv"
 	"github.com/carrelhost/carrel/plugins"
 )
 
@@ -75,7 +76,7 @@ func TestHostileModulesAreAnsweredAndHarmNobody(t *testing.T) {
 			within(t, "the upload", took, uploadTakes)
 			within(t, "the longest time without a heartbeat", gap, heartGap)
 			if err == nil {
-				if err := call(ctx, s.mallory, up.Plugin, hostile.Fine); err != nil {
+				if err := testenv.CallHostile(ctx, s.mallory, up.Plugin, hostile.Fine); err != nil {
 					t.Errorf("a call of what was admitted: %v", err)
 				}
 				if _, err := s.mallory.DeletePlugin(ctx, up.Plugin); err != nil {
@@ -97,7 +98,7 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // over reports whether the process has ended.
 func (s *siege) over() bool {
 	select {
-	case <-s.p.ended:
+	case <-s.p.Ended:
 		return true
 	default:
 		return false
@@ -119,7 +120,7 @@ func goAttacks(t *testing.T) []hostile.Attack {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v: %s", err, out)
 	}
-	wasm, err := plugins.Embed([]byte(read(t, filepath.Join(dir, "guest.wasm"))), hostile.GoManifest(), module.DefaultLimits())
+	wasm, err := plugins.Embed([]byte(testenv.Read(t, filepath.Join(dir, "guest.wasm"))), hostile.GoManifest(), module.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func (s *siege) storm(t *testing.T, plugin, method string, calls int) (m measure
 		start := time.Now()
 		var all sync.WaitGroup
 		for n := range calls {
-			all.Go(func() { m.errs[n] = call(ctx, s.mallory, plugin, method) })
+			all.Go(func() { m.errs[n] = testenv.CallHostile(ctx, s.mallory, plugin, method) })
 		}
 		all.Wait()
 		m.late = max(0, time.Since(start)-hostile.Patience)
@@ -195,7 +196,7 @@ func TestHostileGuestsEndAndHarmNobody(t *testing.T) {
 			attacked[a.Calls] = append(attacked[a.Calls], m.took...)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			if err := call(ctx, s.mallory, hostile.Plugin, hostile.Fine); err != nil {
+			if err := testenv.CallHostile(ctx, s.mallory, hostile.Plugin, hostile.Fine); err != nil {
 				t.Errorf("the next call: %v", err)
 			}
 			s.removed(t) // there are more attacks than one plugin may have versions
@@ -229,7 +230,7 @@ func (s *siege) uploaded(t *testing.T, a hostile.Attack) {
 			t.Fatal(err)
 		}
 	}
-	if err := call(ctx, s.mallory, hostile.Plugin, hostile.Fine); err != nil {
+	if err := testenv.CallHostile(ctx, s.mallory, hostile.Plugin, hostile.Fine); err != nil {
 		t.Fatalf("the call before: %v", err)
 	}
 }
@@ -256,7 +257,7 @@ func TestUploadsAgainAndAgainLeaveNothing(t *testing.T) {
 		t.Helper()
 		up, err := s.mallory.Upload(t.Context(), b, client.UploadOptions{})
 		if err == nil {
-			err = call(t.Context(), s.mallory, up.Plugin, hostile.Fine)
+			err = testenv.CallHostile(t.Context(), s.mallory, up.Plugin, hostile.Fine)
 		}
 		if err != nil {
 			t.Fatal(err)

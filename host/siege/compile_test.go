@@ -1,6 +1,6 @@
 //go:build unix
 
-package host_test
+package siege_test
 
 import (
 	"bytes"
@@ -21,6 +21,7 @@ import (
 	"github.com/carrelhost/carrel/host/model/modeltest"
 	"github.com/carrelhost/carrel/host/sandbox/hostile"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // stat returns the state and the parent of a process: see proc(5). A process
@@ -55,11 +56,11 @@ func children(t *testing.T, of int) []int {
 }
 
 // compiler waits for a host's compiler, and stops it where it is.
-func compiler(t *testing.T, p *process) int {
+func compiler(t *testing.T, p *testenv.Process) int {
 	t.Helper()
 	var pid int
-	eventually(t, func() bool {
-		for _, pid = range children(t, p.cmd.Process.Pid) {
+	testproc.Until(t, "a compiler", func() bool {
+		for _, pid = range children(t, p.Cmd.Process.Pid) {
 			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if err == nil && strings.Contains(string(line), "compile-guest") && syscall.Kill(pid, syscall.SIGSTOP) == nil {
 				return true
@@ -100,24 +101,24 @@ func upload(ctx context.Context, a *testenv.Actor, wasm []byte) <-chan error {
 
 // works checks that an upload is called, and that nothing is left of what was
 // interrupted before.
-func works(t *testing.T, p *process, a *testenv.Actor, data string) {
+func works(t *testing.T, p *testenv.Process, a *testenv.Actor, data string) {
 	t.Helper()
-	a.Upload(scopesGuest(t))
+	a.Upload(scopes.Module(t))
 	a.Chat(appChat, "id", "1", "msg", "hello")
 	whole, rest := compiledCode(t, data)
 	if len(whole) != 1 || len(rest) > 0 {
 		t.Errorf("the cache holds %q and %q", whole, rest)
 	}
-	if left := children(t, p.cmd.Process.Pid); len(left) > 0 {
+	if left := children(t, p.Cmd.Process.Pid); len(left) > 0 {
 		t.Errorf("the processes %v are left", left)
 	}
 }
 
 func TestACompilerThatIsKilledFailsItsUploadAlone(t *testing.T) {
 	data, m := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, m))
-	acme := p.owner(t, data, m)
-	done := upload(t.Context(), acme, scopesGuest(t))
+	p := program.Serve(t, data, m)
+	acme := p.Owner(t, data, m)
+	done := upload(t.Context(), acme, scopes.Module(t))
 	if err := syscall.Kill(compiler(t, p), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -130,50 +131,50 @@ func TestACompilerThatIsKilledFailsItsUploadAlone(t *testing.T) {
 
 func TestAClientThatLeavesEndsTheCompiler(t *testing.T) {
 	data, m := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, m))
-	acme := p.owner(t, data, m)
+	p := program.Serve(t, data, m)
+	acme := p.Owner(t, data, m)
 	ctx, leave := context.WithCancel(t.Context())
-	done := upload(ctx, acme, scopesGuest(t))
+	done := upload(ctx, acme, scopes.Module(t))
 	pid := compiler(t, p)
 	leave()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the upload ended with %v", err)
 	}
-	eventually(t, func() bool { state, _ := stat(pid); return state == "" })
+	testproc.Until(t, "the compiler's end", func() bool { state, _ := stat(pid); return state == "" })
 	works(t, p, acme, data)
 }
 
 func TestAHostThatIsKilledTakesItsCompilerAlong(t *testing.T) {
 	data, m := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, m))
-	done := upload(t.Context(), p.owner(t, data, m), scopesGuest(t))
+	p := program.Serve(t, data, m)
+	done := upload(t.Context(), p.Owner(t, data, m), scopes.Module(t))
 	pid := compiler(t, p)
-	p.end(t, syscall.SIGKILL)
+	p.End(t, syscall.SIGKILL)
 	if err := <-done; err == nil {
 		t.Error("the upload ended well")
 	}
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { state, _ := stat(pid); return state == "" || state == "Z" }) // init reaps it
+	testproc.Until(t, "the compiler's end", func() bool { state, _ := stat(pid); return state == "" || state == "Z" }) // init reaps it
 
-	p = listening(t, command(t, "", data, m))
+	p = program.Serve(t, data, m)
 	if whole, rest := compiledCode(t, data); len(whole)+len(rest) > 0 {
 		t.Errorf("the cache holds %q and %q", whole, rest)
 	}
-	works(t, p, p.owner(t, data, m), data)
+	works(t, p, p.Owner(t, data, m), data)
 }
 
 func TestEqualUploadsAreCompiledOnce(t *testing.T) {
 	data, m := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, m))
-	acme := p.owner(t, data, m)
-	uploads := []<-chan error{upload(t.Context(), acme, scopesGuest(t))}
+	p := program.Serve(t, data, m)
+	acme := p.Owner(t, data, m)
+	uploads := []<-chan error{upload(t.Context(), acme, scopes.Module(t))}
 	pid := compiler(t, p)
 	for range 3 {
-		uploads = append(uploads, upload(t.Context(), acme, scopesGuest(t)))
+		uploads = append(uploads, upload(t.Context(), acme, scopes.Module(t)))
 	}
-	if got := children(t, p.cmd.Process.Pid); !slices.Equal(got, []int{pid}) {
+	if got := children(t, p.Cmd.Process.Pid); !slices.Equal(got, []int{pid}) {
 		t.Errorf("the processes %v run, want %d alone", got, pid)
 	}
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
@@ -199,15 +200,15 @@ func entry(t *testing.T, data string) (dir, file string) {
 
 func TestARestartedHostLoadsWhatItCompiled(t *testing.T) {
 	data, m := t.TempDir(), modeltest.NewServer(t)
-	p := listening(t, command(t, "", data, m))
-	works(t, p, p.owner(t, data, m), data)
+	p := program.Serve(t, data, m)
+	works(t, p, p.Owner(t, data, m), data)
 	restart := func() {
 		t.Helper()
-		if code := p.end(t, syscall.SIGTERM); code != 0 {
+		if code := p.End(t, syscall.SIGTERM); code != 0 {
 			t.Fatalf("exit code %d", code)
 		}
-		p = listening(t, command(t, "", data, m))
-		p.owner(t, data, m).Chat(appChat, "id", "1", "msg", "hello")
+		p = program.Serve(t, data, m)
+		p.Owner(t, data, m).Chat(appChat, "id", "1", "msg", "hello")
 	}
 	_, file := entry(t, data)
 	before, err := os.Stat(file)
@@ -248,9 +249,9 @@ func TestAHostRefusesACacheThatOthersCanWrite(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, command(t, "", data, m))
-	if <-p.ended; p.base != "" || !strings.Contains(p.stderr.String(), "chmod go-w") {
-		t.Errorf("it said %s", p.stderr.String())
+	p := testenv.Start(t, program.Command(t, "", data, m))
+	if <-p.Ended; p.Base != "" || !strings.Contains(p.Stderr.String(), "chmod go-w") {
+		t.Errorf("it said %s", p.Stderr.String())
 	}
 }
 
@@ -284,7 +285,7 @@ func TestSlowUploadsOfATenantHoldUpNoOther(t *testing.T) {
 	if wait < slow/2 {
 		t.Errorf("%d of %d slow uploads wait: this shows little", wait, slow)
 	}
-	if err := call(t.Context(), s.acme, smallName(0), hostile.Fine); err != nil {
+	if err := testenv.CallHostile(t.Context(), s.acme, smallName(0), hostile.Fine); err != nil {
 		t.Error(err)
 	}
 	goOn(t, pid)

@@ -1,4 +1,4 @@
-package host_test
+package siege_test
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 
 // laden is a host with many plugins, in a process of its own.
 type laden struct {
-	*process
+	*testenv.Process
 	t     *testing.T
 	owner *testenv.Actor
 	acme  *client.Client
@@ -30,8 +30,8 @@ type laden struct {
 func newLaden(t *testing.T, data string, m *modeltest.Server, limits ...string) *laden {
 	t.Helper()
 	limits = append(limits, "CARREL_LIMITS_PLUGINS=2000", "CARREL_LIMITS_LOADED_VERSIONS=2000", "GOGC=25")
-	l := &laden{t: t, process: listening(t, command(t, "", data, m, limits...))}
-	l.owner = l.process.owner(t, data, m)
+	l := &laden{t: t, Process: program.Serve(t, data, m, limits...)}
+	l.owner = l.Owner(t, data, m)
 	l.acme = l.owner.Client()
 	return l
 }
@@ -49,7 +49,7 @@ func (l *laden) fill(n int) {
 	for i := range largeOnes {
 		all = append(all, large(i, 1000))
 	}
-	for _, wasm := range append(all, scopesGuest(l.t)) {
+	for _, wasm := range append(all, scopes.Module(l.t)) {
 		if _, err := l.acme.Upload(l.t.Context(), wasm, client.UploadOptions{}); err != nil {
 			l.t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func (l *laden) fill(n int) {
 func (l *laden) round(n int) (small, guest time.Duration) {
 	l.t.Helper()
 	fine := func(name string) {
-		if err := call(l.t.Context(), l.acme, name, hostile.Fine); err != nil {
+		if err := testenv.CallHostile(l.t.Context(), l.acme, name, hostile.Fine); err != nil {
 			l.t.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -81,7 +81,7 @@ func (l *laden) round(n int) (small, guest time.Duration) {
 // memory returns how many bytes of resident memory are the process's own.
 func (l *laden) memory() int64 {
 	l.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.Cmd.Process.Pid))
 	if err != nil {
 		l.t.Skip("this system does not tell: ", err)
 	}
@@ -123,7 +123,7 @@ func (l *laden) falls(most int64) int64 {
 // ended: their page faults, see proc(5).
 func (l *laden) started() string {
 	l.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.cmd.Process.Pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.Cmd.Process.Pid))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func (l *laden) started() string {
 
 func (l *laden) stop() {
 	l.t.Helper()
-	if code := l.end(l.t, syscall.SIGTERM); code != 0 {
+	if code := l.End(l.t, syscall.SIGTERM); code != 0 {
 		l.t.Fatalf("exit code %d", code)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package host_test
+package crash_test
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"github.com/carrelhost/carrel/host/sandbox/marker"
 	"github.com/carrelhost/carrel/host/sandbox/wasmtest"
 	"github.com/carrelhost/carrel/internal/testenv"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 const spin = "spin"
@@ -37,18 +38,6 @@ func spinner(name, build string) []byte {
 	return m.Bytes()
 }
 
-// stuck is a plugin that never gets through its initialisation.
-func stuck() []byte {
-	m := wasmtest.New()
-	m.Memory(1)
-	f := m.Func(nil, nil)
-	f.Loop().Br(0).End()
-	m.Export(abi.InitializeExport, wasmtest.FuncKind, f.Index)
-	m.Method(hostile.Fine).Const(0)
-	m.Custom(abi.ManifestSection, hostile.Manifest("stuck", "60s", "", hostile.Fine))
-	return m.Bytes()
-}
-
 // fragile is a host in a process of its own that crashes and is started again
 // on the same data, with two tenants.
 type fragile struct {
@@ -56,7 +45,7 @@ type fragile struct {
 	data  string
 	model *modeltest.Server
 	keys  map[string]string // of the tenants' owners
-	p     *process
+	p     *testenv.Process
 }
 
 var fragileAdmin = strings.Repeat("admin-", 8)
@@ -81,13 +70,13 @@ func newFragile(t *testing.T) *fragile {
 
 func (f *fragile) start() {
 	f.t.Helper()
-	f.p = listening(f.t, command(f.t, "", f.data, f.model, "CARREL_ADMIN_KEY="+fragileAdmin))
+	f.p = program.Serve(f.t, f.data, f.model, "CARREL_ADMIN_KEY="+fragileAdmin)
 }
 
-func (f *fragile) admin() *client.Client { return &client.Client{Base: f.p.base, Key: fragileAdmin} }
+func (f *fragile) admin() *client.Client { return &client.Client{Base: f.p.Base, Key: fragileAdmin} }
 
 func (f *fragile) tenant(name string) *client.Client {
-	return &client.Client{Base: f.p.base, Key: f.keys[name]}
+	return &client.Client{Base: f.p.Base, Key: f.keys[name]}
 }
 
 func (f *fragile) upload(tenant string, wasm []byte) {
@@ -100,7 +89,7 @@ func (f *fragile) upload(tenant string, wasm []byte) {
 // call calls a method, which is to end with the code.
 func (f *fragile) call(tenant, plugin string, want abi.Code) {
 	f.t.Helper()
-	if err := call(f.t.Context(), f.tenant(tenant), plugin, hostile.Fine); testenv.CodeOf(err) != want {
+	if err := testenv.CallHostile(f.t.Context(), f.tenant(tenant), plugin, hostile.Fine); testenv.CodeOf(err) != want {
 		f.t.Errorf("%s calls %s: %v, want %v", tenant, plugin, err, want)
 	}
 }
@@ -111,7 +100,7 @@ func (f *fragile) end(by func(), wasm []byte, do func(context.Context) error) {
 	f.t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- do(f.t.Context()) }()
-	eventually(f.t, func() bool {
+	testproc.Until(f.t, "the mark of a guest that runs", func() bool {
 		guests, err := marker.Read(filepath.Join(f.data, "running"))
 		if err != nil {
 			f.t.Fatal(err)
@@ -133,23 +122,23 @@ func (f *fragile) end(by func(), wasm []byte, do func(context.Context) error) {
 func (f *fragile) fault() {
 	f.t.Helper()
 	path := filepath.Join(f.data, "running")
-	marks := read(f.t, path)
+	marks := testenv.Read(f.t, path)
 	if err := os.Truncate(path, 0); err != nil {
 		f.t.Fatal(err)
 	}
-	if err := call(f.t.Context(), f.tenant("acme"), "worker", hostile.Fine); err == nil {
+	if err := testenv.CallHostile(f.t.Context(), f.tenant("acme"), "worker", hostile.Fine); err == nil {
 		f.t.Error("the process goes on")
 	}
-	<-f.p.ended
+	<-f.p.Ended
 	overwrite(f.t, path, []byte(marks))
 }
 
 // sent ends the process with a signal.
-func (f *fragile) sent(s syscall.Signal) func() { return func() { f.p.end(f.t, s) } }
+func (f *fragile) sent(s syscall.Signal) func() { return func() { f.p.End(f.t, s) } }
 
 // spins is a call of mallory's that ends with the host.
 func (f *fragile) spins(context.Context) error {
-	return call(f.t.Context(), f.tenant("mallory"), "loops", spin)
+	return testenv.CallHostile(f.t.Context(), f.tenant("mallory"), "loops", spin)
 }
 
 // list returns what ran at crashes.
@@ -219,10 +208,10 @@ func TestAPluginThatRanAtTwoCrashesIsQuarantinedUntilThatIsLifted(t *testing.T) 
 		t.Fatal(err)
 	}
 	f.call("mallory", "loops", abi.OK)
-	if code := f.p.end(t, syscall.SIGTERM); code != 0 {
+	if code := f.p.End(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if said := read(t, filepath.Join(f.data, "crash.txt")); said != "" {
+	if said := testenv.Read(t, filepath.Join(f.data, "crash.txt")); said != "" {
 		t.Errorf("after an orderly end there is a report: %s", said)
 	}
 	f.start()
@@ -258,7 +247,7 @@ func (f *fragile) seen(digest string) {
 
 func TestAModuleThatRunsAtCrashesWhileItIsAdmittedIsQuarantined(t *testing.T) {
 	f := newFragile(t)
-	wasm := stuck()
+	wasm := hostile.Stuck("stuck")
 	for range 2 {
 		f.end(f.fault, wasm, func(ctx context.Context) error {
 			_, err := f.tenant("mallory").Upload(ctx, wasm, client.UploadOptions{})
@@ -309,7 +298,7 @@ func TestNoDamageToWhatIsKeptOfCrashesKeepsAHostFromStarting(t *testing.T) {
 		defer close(crashed)
 		_ = f.spins(t.Context())
 	}()
-	eventually(t, func() bool {
+	testproc.Until(t, "the mark of a guest that runs", func() bool {
 		guests, err := marker.Read(filepath.Join(f.data, "running"))
 		return err == nil && len(guests) > 0
 	})
@@ -320,7 +309,7 @@ func TestNoDamageToWhatIsKeptOfCrashesKeepsAHostFromStarting(t *testing.T) {
 	cfg.Data, cfg.Store = filepath.Join(t.TempDir(), "data"), host.StoreMemory
 	whole := map[string][]byte{}
 	for _, name := range []string{"running", "crash.txt", "quarantine.json"} {
-		whole[name] = []byte(read(t, filepath.Join(f.data, name)))
+		whole[name] = []byte(testenv.Read(t, filepath.Join(f.data, name)))
 	}
 	// begin starts a host so many times after somebody damaged its files, and
 	// returns what ran at crashes then.

@@ -1,4 +1,4 @@
-package host_test
+package siege_test
 
 import (
 	"os/exec"
@@ -11,6 +11,7 @@ import (
 	"github.com/carrelhost/carrel/host/model/modeltest"
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/internal/seccomp"
+	"github.com/carrelhost/carrel/internal/testenv"
 )
 
 func TestAHostSaysHowItRestoresTheMemoryOfGuests(t *testing.T) {
@@ -29,7 +30,7 @@ func TestAHostSaysHowItRestoresTheMemoryOfGuests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, m := t.TempDir(), modeltest.NewServer(t)
-			p := startBy(t, command(t, "", data, m), func(cmd *exec.Cmd) error {
+			p := testenv.StartBy(t, program.Command(t, "", data, m), func(cmd *exec.Cmd) error {
 				if tc.refused == nil {
 					return cmd.Start()
 				}
@@ -38,18 +39,18 @@ func TestAHostSaysHowItRestoresTheMemoryOfGuests(t *testing.T) {
 				}
 				return nil
 			})
-			if p.base == "" {
-				<-p.ended
-				t.Fatalf("it does not start: %s", p.stderr.String())
+			if p.Base == "" {
+				<-p.Ended
+				t.Fatalf("it does not start: %s", p.Stderr.String())
 			}
-			acme := p.owner(t, data, m)
-			acme.Upload(scopesGuest(t))
+			acme := p.Owner(t, data, m)
+			acme.Upload(scopes.Module(t))
 			acme.Chat(appChat, "id", "1", "msg", "hello")
-			if code := p.end(t, syscall.SIGTERM); code != 0 {
+			if code := p.End(t, syscall.SIGTERM); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
 			infos, warnings := 0, 0
-			for line := range strings.Lines(p.stderr.String()) {
+			for line := range strings.Lines(p.Stderr.String()) {
 				switch {
 				case strings.Contains(line, `level=INFO msg="guests' memory is restored after each call" by=`):
 					infos++
@@ -67,8 +68,8 @@ func TestAHostSaysHowItRestoresTheMemoryOfGuests(t *testing.T) {
 			if infos != 1 || warnings > 1 || (warnings == 1) != tc.warns {
 				t.Errorf("%d lines and %d warnings", infos, warnings)
 			}
-			if strings.Contains(p.stdout.String(), "restored") {
-				t.Errorf("it shows more than its log: %s", p.stdout.String())
+			if strings.Contains(p.Stdout.String(), "restored") {
+				t.Errorf("it shows more than its log: %s", p.Stdout.String())
 			}
 		})
 	}
