@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carrelhost/carrel/host/sandbox/image"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // mapped runs a test with each method that maps a file.
@@ -288,21 +289,10 @@ func pageScan(t *testing.T) image.Method {
 	return image.PageScan
 }
 
-// usage reads the process's address space and resident memory, in bytes.
+// usage returns the process's address space and resident memory, in bytes.
 func usage(t *testing.T) (space, resident int) {
 	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := strings.Fields(string(b))
-	for i, to := range []*int{&space, &resident} {
-		if *to, err = strconv.Atoi(f[i]); err != nil {
-			t.Fatal(err)
-		}
-		*to *= page
-	}
-	return space, resident
+	return int(testproc.Memory(t, testproc.Addresses)), int(testproc.Memory(t, testproc.Resident))
 }
 
 // openFiles counts the process's.

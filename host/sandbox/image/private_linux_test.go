@@ -3,31 +3,12 @@
 package image_test
 
 import (
-	"os"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/carrelhost/carrel/host/sandbox/image"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
-
-// anonymous returns how many bytes of resident memory are no file's: the pages
-// of images are.
-func anonymous(t *testing.T) int {
-	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(status), "RssAnon:")
-	kib, _, _ := strings.Cut(strings.TrimSpace(after), " ")
-	n, err := strconv.Atoi(kib)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n << 10
-}
 
 // TestPrivateIsWhatASlotKeeps holds what slots say of themselves against what
 // the system counts.
@@ -37,7 +18,7 @@ func TestPrivateIsWhatASlotKeeps(t *testing.T) {
 		im := newImage(t, pattern(pages/2*page), pages*page, how)
 		all := make([]*image.Slot, slots)
 		debug.FreeOSMemory() // what others left would be given back meanwhile
-		empty := anonymous(t)
+		empty := testproc.Memory(t, testproc.Anonymous)
 		sum := func() (bytes int) {
 			for _, s := range all {
 				bytes += s.Private()
@@ -60,7 +41,7 @@ func TestPrivateIsWhatASlotKeeps(t *testing.T) {
 		if tables < page || tables > 4*page {
 			t.Errorf("a slot says that it keeps %d bytes besides %d of pages", tables, want)
 		}
-		says, has := sum()-slots*tables, anonymous(t)-empty
+		says, has := sum()-slots*tables, int(testproc.Memory(t, testproc.Anonymous)-empty)
 		if says < has-has/10-1<<20 || says > has+has/10+1<<20 {
 			t.Errorf("the slots say that they keep %d bytes of pages, the system says %d", says, has)
 		}

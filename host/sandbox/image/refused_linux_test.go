@@ -5,7 +5,6 @@ package image_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,35 +14,8 @@ import (
 
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/internal/seccomp"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
-
-// childMark is the variable that tells a test that it runs in a process of
-// its own, where it may take rights and room from all of it.
-const childMark = "CARREL_IMAGE_CHILD"
-
-// apart runs the rest of the test in a child process, which change prepares.
-// It returns true in the child.
-func apart(t *testing.T, change func(*exec.Cmd)) bool {
-	t.Helper()
-	if os.Getenv(childMark) == t.Name() {
-		return true
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), childMark+"="+t.Name())
-	if change != nil {
-		change(cmd)
-	}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err != nil:
-		t.Errorf("%v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP: "+t.Name()):
-		t.Skipf("in the child:\n%s", out)
-	case !strings.Contains(string(out), "--- PASS: "+t.Name()):
-		t.Errorf("the child did not run the test:\n%s", out)
-	}
-	return false
-}
 
 // forbid has the kernel refuse system calls of this process, for good.
 func forbid(t *testing.T, calls ...uint32) {
@@ -76,7 +48,7 @@ func chosen(t *testing.T, want image.Method, says ...string) {
 }
 
 func TestWhereTheScanIsForbiddenPagesAreGivenBack(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	how := pageScan(t)
@@ -91,7 +63,7 @@ func TestWhereTheScanIsForbiddenPagesAreGivenBack(t *testing.T) {
 }
 
 func TestWhereFilesInMemoryAreForbiddenEverythingIsCopied(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	forbid(t, unix.SYS_MEMFD_CREATE)
@@ -99,13 +71,14 @@ func TestWhereFilesInMemoryAreForbiddenEverythingIsCopied(t *testing.T) {
 }
 
 func TestWhereNoProcIsMountedPagesAreGivenBack(t *testing.T) {
-	if !apart(t, func(cmd *exec.Cmd) {
-		cmd.SysProcAttr = &syscall.SysProcAttr{
+	if !testproc.Inside(t) {
+		again := testproc.Again(t.Context(), t)
+		again.SysProcAttr = &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER,
 			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 		}
-	}) {
+		testproc.Run(t, again)
 		return
 	}
 	if err := unix.Chroot(t.TempDir()); err != nil {
@@ -168,7 +141,7 @@ func lower(t *testing.T, resource int, to uint64) {
 }
 
 func TestAnAddressSpaceThatIsTooSmallIsAnErrorThatNamesIt(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	im := newImage(t, pattern(page), 64<<20, image.Madvise)
@@ -181,7 +154,7 @@ func TestAnAddressSpaceThatIsTooSmallIsAnErrorThatNamesIt(t *testing.T) {
 }
 
 func TestTooFewOpenFilesAreAnErrorThatNamesThem(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	how := pageScan(t)
@@ -193,7 +166,7 @@ func TestTooFewOpenFilesAreAnErrorThatNamesThem(t *testing.T) {
 }
 
 func TestAnImageLongerThanFilesMayBeIsAnErrorThatNamesTheLimit(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	lower(t, unix.RLIMIT_FSIZE, uint64(page))
@@ -231,7 +204,7 @@ func TestWhatTheSystemRefusesForWantOfRoomIsThat(t *testing.T) {
 }
 
 func TestASlotThatFindsNoRoomToGrowKeepsWhatItHas(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	const most = 1<<30 - 1<<20
@@ -239,7 +212,7 @@ func TestASlotThatFindsNoRoomToGrowKeepsWhatItHas(t *testing.T) {
 	b := s.Bytes(2 * page)
 	fill(b, 7)
 	// What is reserved is no data until it is opened.
-	lower(t, unix.RLIMIT_DATA, uint64(dataBytes(t)+256<<20))
+	lower(t, unix.RLIMIT_DATA, uint64(testproc.Memory(t, testproc.Data)+256<<20))
 	if s.Bytes(most+1) != nil || s.Lack() != nil {
 		t.Errorf("beyond its maximum it lacks room: %v", s.Lack())
 	}
@@ -260,24 +233,4 @@ func TestASlotThatFindsNoRoomToGrowKeepsWhatItHas(t *testing.T) {
 	}
 	reset(t, s)
 	same(t, "after a reset", s.Bytes(3*page), shown(pattern(page), 3*page))
-}
-
-// dataBytes reads how much private, writable memory the process has mapped.
-func dataBytes(t *testing.T) int {
-	t.Helper()
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmData:"); ok {
-			n, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n << 10
-		}
-	}
-	t.Fatal("no VmData")
-	return 0
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/internal/seccomp"
+	"github.com/carrelhost/carrel/internal/testproc"
 )
 
 // protect is UFFDIO_WRITEPROTECT.
@@ -59,7 +60,7 @@ func TestWritesAreTrackedWhereTheSystemCan(t *testing.T) {
 
 // Everything holds without a tracker, and its own tests do not need one.
 func TestWhereNothingIsTrackedSlotsAreTheSame(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	pageScan(t)
@@ -90,7 +91,7 @@ func TestWhereNothingIsTrackedSlotsAreTheSame(t *testing.T) {
 
 // The system refuses marks to slots that have some, and those go on.
 func TestASlotThatGetsNoMoreMarksIsRestored(t *testing.T) {
-	if !apart(t, nil) {
+	if !testproc.Apart(t) {
 		return
 	}
 	how := pageScan(t)
