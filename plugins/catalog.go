@@ -172,7 +172,7 @@ func (c *Catalog) finish(ctx context.Context, u Upload, a Admission) (Uploaded, 
 func (c *Catalog) Activate(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Plugin, error) {
 	v, err := c.cfg.Store.Version(ctx, t, p, ref)
 	if err != nil {
-		return store.Plugin{}, fmt.Errorf("find version: %w", err)
+		return store.Plugin{}, c.explained(ctx, t, p, fmt.Errorf("find version: %w", err))
 	}
 	return c.activate(ctx, t, p, v.Digest)
 }
@@ -196,9 +196,9 @@ func (c *Catalog) activate(ctx context.Context, t carrel.TenantID, p carrel.Plug
 // a deactivation came in between: what was active before that is forgotten. If
 // there is none it returns bad_request, and as Activate forbidden.
 func (c *Catalog) Rollback(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
-	now, err := c.cfg.Store.Plugin(ctx, t, p)
+	now, err := c.Plugin(ctx, t, p)
 	if err != nil {
-		return store.Plugin{}, fmt.Errorf("find plugin: %w", err)
+		return store.Plugin{}, err
 	}
 	if now.Previous == (carrel.Digest{}) || now.Previous == now.Active { // deactivated and activated again
 		return store.Plugin{}, carrel.Fail("plugins.Rollback", abi.BadRequest,
@@ -214,7 +214,7 @@ func (c *Catalog) Deactivate(ctx context.Context, t carrel.TenantID, p carrel.Pl
 	ctx = context.WithoutCancel(ctx) // see change
 	before, err := change(c, plugin{t, p}, func() (store.Plugin, error) { return c.cfg.Store.Deactivate(ctx, t, p) })
 	if err != nil {
-		return scope.Closed{}, fmt.Errorf("deactivate: %w", err)
+		return scope.Closed{}, c.explained(ctx, t, p, fmt.Errorf("deactivate: %w", err))
 	}
 	return c.cfg.Scopes.CloseApplication(ctx, before.Scope, carrel.ReasonScopeClosed), nil
 }
@@ -228,7 +228,7 @@ func (c *Catalog) Delete(ctx context.Context, t carrel.TenantID, p carrel.Plugin
 		c.cache.unload(plugin{t, p}, nil)
 	}
 	if err != nil {
-		return scope.Closed{}, fmt.Errorf("delete plugin: %w", err)
+		return scope.Closed{}, c.explained(ctx, t, p, fmt.Errorf("delete plugin: %w", err))
 	}
 	return c.cfg.Scopes.CloseApplication(ctx, before.Scope, carrel.ReasonPluginRemoved), nil
 }
@@ -254,7 +254,7 @@ func (c *Catalog) DeleteVersion(ctx context.Context, t carrel.TenantID, p carrel
 			"this version is active; activate another or deactivate the plugin first")
 	}
 	if err != nil {
-		return fmt.Errorf("delete version: %w", err)
+		return c.explained(ctx, t, p, fmt.Errorf("delete version: %w", err))
 	}
 	c.cache.unload(plugin{t, p}, &v.Digest)
 	return nil
@@ -289,8 +289,9 @@ func (c *Catalog) Running(ctx context.Context, t carrel.TenantID, p carrel.Plugi
 func (c *Catalog) readActive(ctx context.Context, p plugin, begun *read) (row store.Plugin, err error) {
 	var keep *store.Plugin
 	defer func() { c.cache.endRead(p, begun, keep) }()
-	if row, err = c.Plugin(ctx, p.tenant, p.name); err == nil {
-		keep = &row
+	if row, err = c.cfg.Store.Plugin(ctx, p.tenant, p.name); err != nil {
+		return row, fmt.Errorf("find plugin: %w", err)
 	}
-	return row, err
+	keep = &row
+	return row, nil
 }

@@ -104,7 +104,7 @@ func (c *Catalog) loadedVersion(ctx context.Context, p plugin, ref carrel.Versio
 		}
 		l.Release()
 	}
-	v, err := c.Version(ctx, p.tenant, p.name, ref)
+	v, err := c.version(ctx, p.tenant, p.name, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (c *Catalog) loadBuild(ctx context.Context, b build) (l *Loaded, err error)
 	if err := c.mayRun(b); err != nil {
 		return nil, err
 	}
-	v, err := c.Version(ctx, b.tenant, b.name, carrel.VersionRef{Digest: b.digest})
+	v, err := c.version(ctx, b.tenant, b.name, carrel.VersionRef{Digest: b.digest})
 	if err != nil {
 		return nil, err
 	}

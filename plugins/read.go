@@ -13,7 +13,7 @@ import (
 func (c *Catalog) Plugin(ctx context.Context, t carrel.TenantID, p carrel.PluginName) (store.Plugin, error) {
 	row, err := c.cfg.Store.Plugin(ctx, t, p)
 	if err != nil {
-		return store.Plugin{}, fmt.Errorf("find plugin: %w", err)
+		return store.Plugin{}, c.explained(ctx, t, p, fmt.Errorf("find plugin: %w", err))
 	}
 	return row, nil
 }
@@ -30,6 +30,11 @@ func (c *Catalog) List(ctx context.Context, t carrel.TenantID, after carrel.Plug
 // Version returns the version that ref picks, or not_found. Its manifest is
 // one that manifest.Parse reads, whatever host stored it.
 func (c *Catalog) Version(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Version, error) {
+	v, err := c.version(ctx, t, p, ref)
+	return v, c.explained(ctx, t, p, err)
+}
+
+func (c *Catalog) version(ctx context.Context, t carrel.TenantID, p carrel.PluginName, ref carrel.VersionRef) (store.Version, error) {
 	v, err := c.cfg.Store.Version(ctx, t, p, ref)
 	if err != nil {
 		return store.Version{}, fmt.Errorf("find version: %w", err)
@@ -46,7 +51,7 @@ func (c *Catalog) Version(ctx context.Context, t carrel.TenantID, p carrel.Plugi
 func (c *Catalog) ListVersions(ctx context.Context, t carrel.TenantID, p carrel.PluginName, before, limit int) ([]store.Version, error) {
 	rows, err := c.cfg.Store.ListVersions(ctx, t, p, before, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list versions: %w", err)
+		return nil, c.explained(ctx, t, p, fmt.Errorf("list versions: %w", err))
 	}
 	return rows, nil
 }
@@ -55,7 +60,7 @@ func (c *Catalog) ListVersions(ctx context.Context, t carrel.TenantID, p carrel.
 func (c *Catalog) Module(ctx context.Context, t carrel.TenantID, p carrel.PluginName, d carrel.Digest) ([]byte, error) {
 	b, err := c.cfg.Store.Module(ctx, t, p, d)
 	if err != nil {
-		return nil, fmt.Errorf("read module: %w", err)
+		return nil, c.explained(ctx, t, p, fmt.Errorf("read module: %w", err))
 	}
 	return b, nil
 }

@@ -63,7 +63,7 @@ func newCallCommand(e env) *cobra.Command {
 			schema.warnUnknown(e.stderr, params)
 			out, err := cl.Invoke(c.Context(), address, version, params, opts)
 			if err != nil {
-				return schema.withHints(params, err)
+				return withLog(c.Context(), cl, address.Plugin, schema.withHints(params, err))
 			}
 			if out.Replayed { // no member of the answer says so
 				fmt.Fprintln(e.stderr, "replayed: the answer of an earlier call with this key")

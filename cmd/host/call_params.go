@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 )
@@ -94,6 +95,17 @@ func (s paramsSchema) withHints(params map[string]any, err error) error {
 			value = strings.ToUpper(kind)
 		}
 		out.Errors[i].Message += fmt.Sprintf("; write %s:=%s", name, value)
+		out.Detail = repeating(out.Detail, f, out.Errors[i].Message)
 	}
 	return &out
+}
+
+// repeating is a detail that still repeats a fault whose message is another
+// now: what is shown then has it once.
+func repeating(detail string, f carrel.Fault, message string) string {
+	at := f.Pointer + ": " + f.Message
+	if strings.Contains(detail, at) {
+		return strings.Replace(detail, at, f.Pointer+": "+message, 1)
+	}
+	return strings.Replace(detail, f.Message, message, 1)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carrelhost/carrel"
 	"github.com/carrelhost/carrel/client"
 )
 
@@ -57,6 +58,7 @@ func newChatCommand(e env) *cobra.Command {
 type talk struct {
 	e      env
 	cl     *client.Client
+	plugin carrel.PluginName
 	method string
 	params map[string]any // the same in every call
 	line   string         // the param that a line becomes
@@ -102,7 +104,7 @@ func newTalk(ctx context.Context, e env, cl *client.Client, address string, para
 	case len(open) > 1:
 		return nil, usageError{fmt.Errorf("%s has several text params that a line could become (%s); give all but one as KEY=VALUE", address, strings.Join(open, ", "))}
 	}
-	return &talk{e, cl, address, params, open[0], nil}, nil
+	return &talk{e, cl, a.Plugin, address, params, open[0], nil}, nil
 }
 
 // run sends each line and shows its answer, until the input or the socket
@@ -176,7 +178,7 @@ func (t *talk) say(ctx context.Context, s *client.Socket, line string) error {
 		fmt.Fprintln(t.e.stdout) // what was cut short is not the error's line
 	}
 	if _, refused := errors.AsType[*client.Problem](err); refused {
-		fmt.Fprintln(t.e.stderr, "carrel:", textOf(err))
+		fmt.Fprintln(t.e.stderr, "carrel:", textOf(withLog(ctx, t.cl, t.plugin, err)))
 		t.failed = told{err}
 		return nil
 	}

@@ -29,7 +29,7 @@ const (
 const exitHelp = `Exit codes:
   0  done
   1  failed for a reason of its own (a file, the host's fault)
-  2  wrong usage
+  2  wrong usage, or a configuration that is refused
   3  the host does not answer; or the connection broke off, and what was asked for
      may have been done: the error says which
   4  the key is unknown or may not do this
@@ -93,7 +93,8 @@ func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if _, ok := errors.AsType[usageError](err); ok {
+	_, usage := errors.AsType[usageError](err)
+	if _, refused := errors.AsType[faultLines](err); usage || refused {
 		return exitUsage
 	}
 	if errors.Is(err, errNotFound) {

@@ -14,11 +14,11 @@ import (
 )
 
 // cmdGuest writes a plugin that runs on a path, is named after it, and where
-// more is asked for may call its host, has a warm-up, or takes a second or so
-// to compile.
+// more is asked for may call its host, has a warm-up, traps, or takes a second or
+// so to compile.
 func cmdGuest(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
-		ts.Fatalf("usage: guest PATH FILE [calls|tools|warmup|large]")
+		ts.Fatalf("usage: guest PATH FILE [calls|tools|warmup|large|traps]")
 	}
 	path, power, warmup, functions := args[0], "", "", 0
 	switch {
@@ -27,6 +27,7 @@ func cmdGuest(ts *testscript.TestScript, neg bool, args []string) {
 		warmup = `"warmup":{"method":"S.run"},`
 	case args[2] == "large":
 		functions = 200
+	case args[2] == "traps":
 	default:
 		power = args[2]
 	}
@@ -52,7 +53,11 @@ func cmdGuest(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("there is no guest for the path %q", path)
 	}
-	m.Method("run").Const(0)
+	if run := m.Method("run"); len(args) == 3 && args[2] == "traps" {
+		run.Unreachable()
+	} else {
+		run.Const(0)
+	}
 	for range functions {
 		f := m.Func(nil, nil).Locals(1, wasmtest.I32)
 		for range 1000 {

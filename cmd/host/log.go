@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 )
 
@@ -38,6 +43,21 @@ func newLogCommand(e env) *cobra.Command {
 	n.flags(c)
 	o.flag(c)
 	return c
+}
+
+// withLog adds to a failure of a plugin's code where more of it is to be read,
+// if the key may: only the host knows that.
+func withLog(ctx context.Context, cl *client.Client, plugin carrel.PluginName, err error) error {
+	ofPlugin := slices.ContainsFunc([]abi.Code{abi.GuestTrap, abi.GuestFailed, abi.FuelExhausted}, func(c abi.Code) bool {
+		return errors.Is(err, client.Code(c))
+	})
+	if !ofPlugin {
+		return err
+	}
+	if _, failed := cl.PluginLog(ctx, string(plugin), client.ListOptions{Limit: 1}); failed != nil {
+		return err // whoever may not read the log is told of none
+	}
+	return &shownAs{text: err.Error() + "\nsee: carrel log " + string(plugin), err: err}
 }
 
 // clock is when something was, on this machine's clock: with its date unless

@@ -59,18 +59,25 @@ func activeOf(p client.Plugin) string {
 	return strconv.Itoa(p.Active.N)
 }
 
-// stateOf says what keeps a plugin's active version from running, if anything
-// does.
+// stateOf says what keeps a plugin from running, if anything does.
 func stateOf(p client.Plugin) string {
-	if p.Active == nil || p.Active.Quarantined == nil {
+	switch {
+	case p.Active == nil:
+		return "deactivated"
+	case p.Active.Quarantined != nil:
+		return "quarantined"
+	default:
 		return ""
 	}
-	return "quarantined"
 }
 
 func printPlugin(w io.Writer, p client.Plugin) {
+	if p.Active == nil {
+		fmt.Fprintf(w, "%s: active version - of %d, deactivated\n", p.Name, p.Versions)
+		return
+	}
 	fmt.Fprintf(w, "%s: active version %s of %d\n", p.Name, activeOf(p), p.Versions)
-	if stateOf(p) != "" {
+	if p.Active.Quarantined != nil {
 		fmt.Fprintf(w, "  quarantined %s: it does not run\n", quarantinedSince(*p.Active.Quarantined))
 	}
 	for _, s := range p.Services {

@@ -30,8 +30,8 @@ const raceOptions = "atexit_sleep_ms=0"
 //	exits CODE CMD ARGS…          run CMD, which must exit with CODE
 //	json [POINTER VALUE]          stdout must be JSON, and have VALUE at POINTER
 //	let NAME POINTER              set the variable NAME to what is at POINTER in stdout's JSON
-//	guest PATH FILE [calls|tools|warmup|large]
-//	                              write a module of that name and path, that may call its host, or other plugins, is warmed up, or takes long to compile
+//	guest PATH FILE [calls|tools|warmup|large|traps]
+//	                              write a module of that name and path, that may call its host, or other plugins, is warmed up, takes long to compile, or traps
 //	compiler NAME hold [N]        stop the next compiler that the host NAME starts, on Linux, until NAME was asked N times how far it is
 //	compiler NAME go              let it go on
 //	model                         start a model server and set MODEL_URL

@@ -28,6 +28,7 @@ func newServeCommand(e env) *cobra.Command {
 				return err
 			}
 			if show {
+				cfg.ChooseModel(e.getenv)
 				return printConfig(e.stdout, cfg)
 			}
 			log, err := newLog(e.stderr, format)

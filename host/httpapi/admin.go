@@ -1,13 +1,16 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/tenant"
+	"github.com/carrelhost/carrel/internal/spelling"
 	"github.com/carrelhost/carrel/store"
 )
 
@@ -67,9 +70,31 @@ func (a *API) createKey(c echo.Context) error {
 		}
 	}
 	k, secret, err := a.cfg.Tenants.MintAsAdmin(c.Request().Context(), m)
+	if carrel.CodeOf(err) == abi.NotFound {
+		return a.noTenant(c.Request().Context(), t)
+	}
 	if err != nil {
 		return err
 	}
 	a.cfg.Log.Info("API key created", "tenant", t, "key", k.ID, "role", k.Role, "request", requestID(c))
 	return c.JSON(http.StatusCreated, client.Key{ID: string(k.ID), Role: string(k.Role), Secret: secret})
+}
+
+// noTenant tells the administrator that there is no such tenant, and which one
+// may have been meant.
+func (a *API) noTenant(ctx context.Context, t carrel.TenantID) error {
+	const most = 1000 // tenants that the name is held against
+	rows, err := a.cfg.Tenants.List(ctx, "", most)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(rows))
+	for _, r := range rows {
+		names = append(names, string(r.ID))
+	}
+	text := "there is no such tenant; GET /admin/v1/tenants lists those there are"
+	if near := spelling.Nearest(string(t), names); near != "" {
+		text = "there is no such tenant; did you mean " + near + "?"
+	}
+	return carrel.Fail("httpapi.admin", abi.NotFound, text)
 }

@@ -207,7 +207,9 @@ func (a *API) router(admin bool) *echo.Echo {
 
 	v1 := e.Group("/api/v1")
 	using := []echo.MiddlewareFunc{refuseHeaders, a.authenticated}
-	changing := slices.Concat(using, []echo.MiddlewareFunc{publishing})
+	changing := slices.Concat(using, []echo.MiddlewareFunc{publishing("change plugins")})
+	logging := slices.Concat(using, []echo.MiddlewareFunc{publishing("read the logs of plugins")})
+	following := slices.Concat(using, []echo.MiddlewareFunc{publishing("follow uploads")})
 	reading := slices.Concat(using, []echo.MiddlewareFunc{inspecting})
 	calling := slices.Concat(using, []echo.MiddlewareFunc{invoking})
 	owned := slices.Concat(using, []echo.MiddlewareFunc{owning})
@@ -228,9 +230,9 @@ func (a *API) router(admin bool) *echo.Echo {
 	v1.GET("/plugins/:plugin/versions/:version/report", a.getReport, reading...)
 	v1.GET("/plugins/:plugin/versions/:version/module", a.getModule, reading...)
 
-	v1.GET("/versions/:digest", a.getAdmission, changing...)
+	v1.GET("/versions/:digest", a.getAdmission, following...)
 
-	v1.GET("/plugins/:plugin/log", a.pluginLog, changing...)
+	v1.GET("/plugins/:plugin/log", a.pluginLog, logging...)
 
 	v1.GET("/invocations/:invocation/events", a.readEvents, calling...)
 	v1.POST("/invocations/:invocation/cancel", a.cancelInvocation, calling...)

@@ -75,14 +75,17 @@ func (a *API) asAdmin(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// publishing is middleware: it lets those pass who may change plugins.
-func publishing(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if !caller(c).MayPublish() {
-			return carrel.Fail("httpapi.publishing", abi.Forbidden,
-				"this API key's role may not change plugins; use one of role publisher or owner")
+// publishing returns middleware: it lets those pass who may change plugins.
+// what is that which others may not.
+func publishing(what string) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if !caller(c).MayPublish() {
+				return carrel.Fail("httpapi.publishing", abi.Forbidden,
+					"this API key's role may not "+what+"; use one of role publisher or owner")
+			}
+			return next(c)
 		}
-		return next(c)
 	}
 }
 

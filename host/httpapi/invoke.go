@@ -41,13 +41,16 @@ func (a *API) describe(c echo.Context) error {
 		return err
 	}
 	running, err := a.cfg.Catalog.Running(c.Request().Context(), caller(c).Tenant, at.Plugin, at.Version)
+	if carrel.CodeOf(err) == abi.NotFound {
+		return a.cfg.Catalog.Missing(c.Request().Context(), caller(c).Tenant, at.Plugin)
+	}
 	if err != nil {
 		return err
 	}
 	defer running.Release()
 	m, ok := running.Method(at.Service, at.Method)
 	if !ok {
-		return carrel.FailNotFound("httpapi.describe")
+		return running.NoMethod(at.Service, at.Method)
 	}
 	return c.JSON(http.StatusOK, client.Method{
 		Address: at.String(), Description: m.Spec.Description, Kind: m.Spec.Kind, Scope: string(m.Scope),
@@ -111,12 +114,16 @@ func invocationOf(result invoke.Result, closed scope.Closed) client.Invocation {
 	return client.Invocation{
 		ID: result.ID, Output: result.Output, MemoryID: string(result.MemoryID),
 		Model: result.Model, FinishReason: string(result.FinishReason),
-		Usage: client.Usage{
-			InputTokens: result.Usage.InputTokens, OutputTokens: result.Usage.OutputTokens,
-			Fuel: result.Usage.Fuel, GuestMicros: result.Usage.Guest.Microseconds(),
-		},
+		Usage:   usageOf(result.Usage),
 		Trimmed: result.Trimmed,
 		Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,
+	}
+}
+
+// usageOf is what an invocation used, also one that failed.
+func usageOf(u invoke.Usage) client.Usage {
+	return client.Usage{
+		InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, Fuel: u.Fuel, GuestMicros: u.Guest.Microseconds(),
 	}
 }
 

@@ -218,7 +218,7 @@ func (a *API) getManifest(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.answerBytes(c, echo.MIMEApplicationJSON, v.Manifest)
+	return a.answerJSON(c, v.Manifest)
 }
 
 func (a *API) getReport(c echo.Context) error {
@@ -226,7 +226,7 @@ func (a *API) getReport(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.answerBytes(c, echo.MIMEApplicationJSON, v.Report)
+	return a.answerJSON(c, v.Report)
 }
 
 func (a *API) getModule(c echo.Context) error {

@@ -125,7 +125,7 @@ func (a *API) handleError(err error, c echo.Context) {
 	}
 	h.Set(echo.HeaderContentType, client.ProblemType)
 	c.Response().WriteHeader(p.Status)
-	if _, err := c.Response().Write(body); err != nil {
+	if _, err := c.Response().Write(append(body, '\n')); err != nil {
 		a.cfg.Log.Debug("answer not sent", "request", id, "err", err)
 	}
 }

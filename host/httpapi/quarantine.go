@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/carrelhost/carrel"
+	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/client"
 	"github.com/carrelhost/carrel/host/quarantine"
 	"github.com/carrelhost/carrel/store"
@@ -60,7 +61,12 @@ func (a *API) liftQuarantine(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.cfg.Catalog.Lift(c.Request().Context(), d); err != nil {
+	err = a.cfg.Catalog.Lift(c.Request().Context(), d)
+	if carrel.CodeOf(err) == abi.NotFound {
+		return carrel.Fail("httpapi.quarantine", abi.NotFound,
+			"no module with this digest is listed as crashed; GET /admin/v1/quarantine has those that are")
+	}
+	if err != nil {
 		return err
 	}
 	a.cfg.Log.Info("quarantine lifted", "digest", d, "request", requestID(c))

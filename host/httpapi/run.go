@@ -209,7 +209,8 @@ func (r *run) finish(result invoke.Result, closed scope.Closed, err error) error
 	_ = r.emit(client.Event{Type: client.EventFailed, Response: &client.Response{
 		Status: client.StatusFailed,
 		Invocation: client.Invocation{
-			ID: r.buf.id, Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,
+			ID: r.buf.id, Usage: usageOf(result.Usage),
+			Evicted: evictedOf(closed.Evicted), EvictionPending: closed.Pending,
 		},
 	}}, end)
 	return err

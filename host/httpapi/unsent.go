@@ -73,11 +73,11 @@ func (a *API) answer(c echo.Context, v any) error {
 	return out.answer(c, v)
 }
 
-// answerBytes is answer for what is encoded already.
-func (a *API) answerBytes(c echo.Context, kind string, b []byte) error {
+// answerJSON is answer for what is encoded already, without the end of its line.
+func (a *API) answerJSON(c echo.Context, b []byte) error {
 	out := a.unsentOf(c)
 	defer out.release()
-	return out.send(c, kind, b)
+	return out.send(c, echo.MIMEApplicationJSON, append(b[:len(b):len(b)], '\n'))
 }
 
 // answer is API.answer for an answer that has some room already.

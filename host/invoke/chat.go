@@ -68,7 +68,7 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	}
 	answer, err := v.cfg.Models.Generate(ctx, m.Spec.Model, model.Request{Messages: sent, Options: m.Spec.Generation}, onDelta)
 	if err != nil {
-		return Result{}, fmt.Errorf("call model: %w", err)
+		return Result{}, modelFailed(m.Spec.Model, err)
 	}
 	f.usage.add(Usage{Usage: answer.Usage})
 	turn = append(turn, carrel.Message{Role: carrel.RoleAssistant, Content: answer.Text})
@@ -89,6 +89,17 @@ func (v *Invoker) chat(ctx context.Context, f *frame, args Args) (Result, error)
 	}
 	result.Trimmed = done.Trimmed
 	return result, nil
+}
+
+// modelFailed is an error of a model call. Which alias it was is nobody's
+// secret, and the operator's first question.
+func modelFailed(alias string, err error) error {
+	if e, ok := errors.AsType[*carrel.Error](err); ok && e.Code == abi.ModelFailed && e.Msg != "" {
+		named := *e
+		named.Msg = fmt.Sprintf("model %q: %s", alias, e.Msg)
+		err = &named
+	}
+	return fmt.Errorf("call model: %w", err)
 }
 
 // target is the chat method of an invocation, as far as its memory id depends

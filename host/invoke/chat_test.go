@@ -55,14 +55,15 @@ func TestARequestScopedServiceEndsWhatItShares(t *testing.T) {
 // Scenario 7.
 func TestAModelThatFailsLeavesTheHistoryAsItWas(t *testing.T) {
 	e := seeded(t, nil)
+	cause := errors.New("what is this")
 	for name, failure := range map[string]error{
-		"the provider's": carrel.Fail("scripted", abi.ModelFailed, "the model is not well"),
-		"unclassified":   errors.New("what is this"),
+		"the provider's": &carrel.Error{Op: "scripted", Code: abi.ModelFailed, Msg: "the model is not well", Err: cause},
+		"unclassified":   cause,
 	} {
 		done := e.start(t.Context(), e.call("p/Mean.chat", "id", "1", "msg", "U2"))
 		(<-e.model.calls).fail(failure)
 		o := <-done
-		if !errors.Is(o.err, failure) || carrel.CodeOf(o.err) != carrel.CodeOf(failure) || o.Result != (invoke.Result{}) {
+		if !errors.Is(o.err, cause) || carrel.CodeOf(o.err) != carrel.CodeOf(failure) || o.Result != (invoke.Result{}) {
 			t.Errorf("%s: got %+v", name, o)
 		}
 		e.wantStored("1", firstTurn)
@@ -179,5 +180,16 @@ func TestATemplateMakesTheUserMessage(t *testing.T) {
 	o := e.wantSent(e.call("p/Req.topic", "topic", "carrels"), "A", "user:carrels")
 	if o.MemoryID != "req_1#Req.topic" {
 		t.Errorf("got the id %s", o.MemoryID)
+	}
+}
+
+// Whoever operates several models learns which one it was.
+func TestAModelThatFailsIsNamedByItsAlias(t *testing.T) {
+	e := newEnv(t, nil)
+	done := e.start(t.Context(), e.call("p/Req.chat", "id", "1", "msg", "U"))
+	(<-e.model.calls).fail(carrel.Fail("scripted", abi.ModelFailed, "the model is not well"))
+	o := <-done
+	if failure, ok := errors.AsType[*carrel.Error](o.err); !ok || failure.Msg != `model "default": the model is not well` {
+		t.Errorf("got %v", o.err)
 	}
 }

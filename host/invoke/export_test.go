@@ -7,6 +7,9 @@ import (
 	"github.com/carrelhost/carrel"
 )
 
+// Failure is the line of a plugin's log.
+func Failure(e *carrel.Error) string { return failure(e) }
+
 // Turns is the turn locks, for the tests of their order and their races.
 type Turns struct{ *turnLocks }
 

@@ -125,7 +125,7 @@ func (g *guest) Generate(ctx context.Context, r imports.Generate) (imports.Gener
 	}
 	answer, err := g.v.cfg.Models.Generate(ctx, r.Model, req, nil)
 	if err != nil {
-		return imports.Generated{}, fmt.Errorf("call model: %w", err)
+		return imports.Generated{}, modelFailed(r.Model, err)
 	}
 	g.f.usage.add(Usage{Usage: answer.Usage})
 	return imports.Generated{

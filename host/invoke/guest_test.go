@@ -219,8 +219,8 @@ func TestOutputOfInnerInvocations(t *testing.T) {
 		message string
 	}{
 		{abi.EIO, abi.GuestFailed, "/n"}, {abi.EIO, abi.GuestFailed, "none left"}, {abi.EIO, abi.GuestTrap, "unreachable"},
-		{abi.EIO, abi.GuestFailed, "returned 7"}, {abi.EINVAL, abi.InvalidParams, "n"}, {abi.ENOENT, abi.NotFound, "no such thing"},
-		{abi.ENOENT, abi.NotFound, "no such thing"}, {abi.EINVAL, abi.InvalidParams, "empty"}, {abi.EINVAL, abi.InvalidMemoryID, "/id"},
+		{abi.EIO, abi.GuestFailed, "returned 7"}, {abi.EINVAL, abi.InvalidParams, "n"}, {abi.ENOENT, abi.NotFound, "no such method"},
+		{abi.ENOENT, abi.NotFound, "no such service"}, {abi.EINVAL, abi.InvalidParams, "empty"}, {abi.EINVAL, abi.InvalidMemoryID, "/id"},
 		{abi.EINVAL, abi.InvalidParams, "JSON object"}, {abi.EINVAL, abi.InvalidParams, "JSON object"},
 	} {
 		wantRefused(t, got[i], want.errno, want.code, want.message)

@@ -68,17 +68,32 @@ func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []by
 	if err == nil {
 		return out.Output, nil
 	}
+	if e, ok := errors.AsType[*carrel.Error](err); ok && (e.Code == abi.GuestTrap || e.Code == abi.FuelExhausted) {
+		// Its author knows the method; the export's name may be a tool's.
+		named := *e
+		named.Msg = fmt.Sprintf("%s.%s: %s", f.address.Service, f.address.Method, e.Msg)
+		err = &named
+	}
 	err = ended(ctx, fmt.Errorf("call %s of %s: %w", export, f.address.Plugin, err))
 	switch carrel.CodeOf(err) {
 	case abi.GuestFailed:
 		if e, ok := errors.AsType[*carrel.Error](err); ok {
-			v.logLine(f, levelError, strings.TrimSpace("failed: "+e.GuestCode+" "+e.Msg))
+			v.logLine(f, levelError, failure(e))
 		}
 	case abi.Timeout:
 		v.logLine(f, levelError, "timed out: "+tellable(err))
 	default: // a trap, or that there was no fuel, is a line of out.Log already
 	}
 	return nil, err
+}
+
+// failure is the line that a plugin's log has of a failure in its own words.
+func failure(e *carrel.Error) string {
+	const unnamed = "failed" // what SDKs give errors that have no code
+	if e.GuestCode == "" || e.GuestCode == unnamed {
+		return "failed: " + e.Msg
+	}
+	return fmt.Sprintf("failed (%s): %s", e.GuestCode, e.Msg)
 }
 
 // levelError is the highest level of the import log.
@@ -112,6 +127,9 @@ func checkOutput(m *plugins.Method, out []byte) (any, error) {
 			return nil, fail("the plugin's output is not valid UTF-8")
 		}
 		return string(out), nil
+	}
+	if len(out) == 0 {
+		return nil, fail("the plugin returned 0, for success, and wrote no output, though its manifest says that it answers with JSON")
 	}
 	value, err := strictjson.Value(out, strictjson.DefaultDepth)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestFailuresLeaveALineInThePluginsLog(t *testing.T) {
 		"it answers too late":                {"g/H.spin", `{}`, "timed out: the plugin did not answer within 150ms"},
 		"its output does not match a schema": {"g/H.typed", `{"n":[]}`, "failed: the plugin's output does not match"},
 		"its output is no text":              {"g/H.bytes", `{}`, "failed: the plugin's output is not valid UTF-8"},
-		"it says that it failed":             {"g/H.fail", `{}`, "failed: out_of_stock none left"},
+		"it says that it failed":             {"g/H.fail", `{}`, "failed (out_of_stock): none left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, nil)
@@ -200,9 +200,10 @@ func TestOutputOfMoreValuesThanTheHostReads(t *testing.T) {
 // What was used is used, whatever came of it.
 func TestTheUsageOfWhatFails(t *testing.T) {
 	e := newGuestEnv(t, nil)
-	_, o := e.answered(e.raw("g/H.fail", `{}`))
-	if o.err == nil || o.Usage.Guest <= 0 || o.Usage.Fuel <= 0 {
-		t.Errorf("got %+v", o)
+	for _, method := range []string{"fail", "trap", "bytes"} {
+		if _, o := e.answered(e.raw("g/H."+method, `{}`)); o.err == nil || o.Usage.Guest <= 0 || o.Usage.Fuel <= 0 {
+			t.Errorf("%s: got %+v", method, o)
+		}
 	}
 	// A guest that fails after it has asked the model, under one that goes on.
 	ask := step{abi.OpModelGenerate, `{"messages":[{"role":"user","content":"U"}]}`}
@@ -211,6 +212,34 @@ func TestTheUsageOfWhatFails(t *testing.T) {
 	wantRefused(t, got[0], abi.EIO, abi.GuestFailed, "not JSON")
 	if o.Usage.InputTokens != 6 || o.Usage.OutputTokens != 8 {
 		t.Errorf("used %+v", o.Usage)
+	}
+}
+
+// An export's name is often a tool's; an author knows the method's.
+func TestATrapNamesTheMethod(t *testing.T) {
+	e := newGuestEnv(t, nil)
+	_, o := e.answered(e.raw("g/H.trap", `{}`))
+	if failure, ok := errors.AsType[*carrel.Error](o.err); !ok || failure.Msg != "H.trap: the guest trapped in trap: unreachable" {
+		t.Errorf("got %v", o.err)
+	}
+}
+
+func TestAHandlerThatWritesNoOutputIsToldSo(t *testing.T) {
+	e := newEnv(t, nil)
+	e.upload(acme, guestModule(strings.Replace(guestManifest("g", ""), `"export":"run"}`, `"export":"run","output":true}`, 1)))
+	_, o := e.answered(e.raw("g/Req.run", script()))
+	wantError(t, o.err, abi.GuestFailed, "")
+	if failure, ok := errors.AsType[*carrel.Error](o.err); !ok || !strings.Contains(failure.Msg, "returned 0, for success, and wrote no output") {
+		t.Errorf("got %v", o.err)
+	}
+}
+
+// What SDKs say where an error has no code of its own is not said twice.
+func TestAFailureWithoutAWordOfItsOwnIsLoggedOnce(t *testing.T) {
+	for code, want := range map[string]string{"failed": "failed: none left", "": "failed: none left", "sold_out": "failed (sold_out): none left"} {
+		if got := invoke.Failure(&carrel.Error{Code: abi.GuestFailed, GuestCode: code, Msg: "none left"}); got != want {
+			t.Errorf("%q is logged as %q, want %q", code, got, want)
+		}
 	}
 }
 

@@ -273,13 +273,19 @@ func (v *Invoker) invoke(ctx context.Context, f *frame, args Args) (Result, erro
 // caller releases.
 func (v *Invoker) find(ctx context.Context, f *frame) error {
 	running, err := v.cfg.Catalog.Running(ctx, f.tree.call.Caller.Tenant, f.address.Plugin, f.address.Version)
+	if f.outermost() && carrel.CodeOf(err) == abi.NotFound {
+		return v.cfg.Catalog.Missing(ctx, f.tree.call.Caller.Tenant, f.address.Plugin)
+	}
 	if err != nil {
 		return err
 	}
 	m, ok := running.Method(f.address.Service, f.address.Method)
 	if !ok {
-		running.Release()
-		return carrel.FailNotFound("invoke.find")
+		defer running.Release()
+		if !f.outermost() && f.parent.address.Plugin != f.address.Plugin { // what others have is not a guest's to know
+			return carrel.FailNotFound("invoke.find")
+		}
+		return running.NoMethod(f.address.Service, f.address.Method)
 	}
 	f.running, f.method = running, m
 	return nil
