@@ -283,18 +283,10 @@ func TestPresetKeysWorkAtEveryStartAndAreInNoFile(t *testing.T) {
 }
 
 func TestAPresetKeyThatIsTooShortIsRefusedWithoutBeingShown(t *testing.T) {
-<<<<<<< HEAD
 	p := testenv.Start(t, program.Command(t, "", t.TempDir(), modeltest.NewServer(t), "CARREL_OWNER_KEY=hunter2"))
 	<-p.Ended
 	said := p.Stderr.String()
-	if p.Cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "CARREL_OWNER_KEY") || strings.Contains(said, "hunter2") {
+	if p.Cmd.ProcessState.ExitCode() != 2 || !strings.Contains(said, "CARREL_OWNER_KEY") || strings.Contains(said, "hunter2") {
 		t.Errorf("exit code %d, it says %q", p.Cmd.ProcessState.ExitCode(), said)
-=======
-	p := start(t, command(t, "", t.TempDir(), modeltest.NewServer(t), "CARREL_OWNER_KEY=hunter2"))
-	<-p.ended
-	said := p.stderr.String()
-	if p.cmd.ProcessState.ExitCode() != 2 || !strings.Contains(said, "CARREL_OWNER_KEY") || strings.Contains(said, "hunter2") {
-		t.Errorf("exit code %d, it says %q", p.cmd.ProcessState.ExitCode(), said)
->>>>>>> 99cf588 (wip)
 	}
 }

@@ -81,7 +81,8 @@ func (v *Invoker) guest(ctx context.Context, f *frame, export string, input []by
 			v.logLine(f, levelError, failure(e))
 		}
 	case abi.Timeout:
-		v.logLine(f, levelError, "timed out: "+tellable(err))
+		v.logLine(f, levelError, fmt.Sprintf("timed out: %s; it used %d units of fuel in %v on a CPU",
+			tellable(err), out.Fuel, out.Guest.Round(time.Millisecond)))
 	default: // a trap, or that there was no fuel, is a line of out.Log already
 	}
 	return nil, err

@@ -166,7 +166,7 @@ func TestTheTimeoutOfTheManifest(t *testing.T) {
 // Whoever maintains a plugin finds in its log what callers were told only.
 func TestFailuresLeaveALineInThePluginsLog(t *testing.T) {
 	for name, tc := range map[string]struct{ address, params, text string }{
-		"it answers too late":                {"g/H.spin", `{}`, "timed out: the plugin did not answer within 150ms"},
+		"it answers too late":                {"g/H.spin", `{}`, "timed out: the plugin did not answer within 150ms (its manifest's limits.timeout); it used "},
 		"its output does not match a schema": {"g/H.typed", `{"n":[]}`, "failed: the plugin's output does not match"},
 		"its output is no text":              {"g/H.bytes", `{}`, "failed: the plugin's output is not valid UTF-8"},
 		"it says that it failed":             {"g/H.fail", `{}`, "failed (out_of_stock): none left"},
