@@ -37,7 +37,7 @@ func newInspectCommand(e env) *cobra.Command {
 			}
 			a, err := admitAlone(c.Context(), e, sandbox.Config{}, wasm)
 			if err != nil {
-				return withFaults(args[0], err)
+				return withBuildHint(args[0], withFaults(args[0], err))
 			}
 			encoded, err := manifest.Encode(a.Manifest)
 			if err != nil {

@@ -40,7 +40,7 @@ func newPushCommand(e env) *cobra.Command {
 				}
 				return pushStatus(c.Context(), n, o, args[0])
 			}
-			wasm, lines, err := readModule(e, args[0])
+			wasm, asRefused, err := readModule(e, args[0])
 			if err != nil {
 				return err
 			}
@@ -51,13 +51,13 @@ func newPushCommand(e env) *cobra.Command {
 			if !wait {
 				a, err := cl.UploadAsync(c.Context(), wasm, opts)
 				if err != nil {
-					return inLines(lines, err)
+					return asRefused(err)
 				}
 				return o.result(a, func(w io.Writer) { fmt.Fprintln(w, a.Digest) })
 			}
 			up, err := upload(c.Context(), e, cl, wasm, opts)
 			if err != nil {
-				return inLines(lines, err)
+				return asRefused(err)
 			}
 			report, err := reportOf(up.Version)
 			if err != nil {
@@ -145,14 +145,14 @@ func inLines(lines pack.Lines, err error) error {
 	return &out
 }
 
-// readModule reads a module, or packs the source of a prompt plugin, whose
-// lines it returns.
-func readModule(e env, path string) ([]byte, pack.Lines, error) {
+// readModule reads a module, or packs the source of a prompt plugin. asRefused
+// adds to a host's refusal what is known of the sources.
+func readModule(e env, path string) (wasm []byte, asRefused func(error) error, err error) {
 	if slices.Contains([]string{".md", ".markdown", ".yaml", ".yml"}, filepath.Ext(path)) {
-		return packLines(e, path)
+		wasm, lines, err := packLines(e, path)
+		return wasm, func(err error) error { return inLines(lines, err) }, err
 	}
-	path, err := moduleIn(path)
-	if err != nil {
+	if path, err = moduleIn(path); err != nil {
 		return nil, nil, err
 	}
 	b, err := os.ReadFile(path) //nolint:gosec // a path that the user names
@@ -166,7 +166,7 @@ func readModule(e env, path string) ([]byte, pack.Lines, error) {
 	if newer != "" {
 		fmt.Fprintf(e.stderr, "warning: %s is older than %s; carrel build %s builds it anew\n", path, newer, filepath.Dir(path))
 	}
-	return b, nil, nil
+	return b, func(err error) error { return withBuildHint(path, err) }, nil
 }
 
 // moduleIn returns the module of a project's folder, or path if it is none.

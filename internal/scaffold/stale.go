@@ -56,6 +56,14 @@ func Newer(modulePath string) (string, error) {
 	return "", nil
 }
 
+// HasExportsFile reports whether the exports that Build makes of a declaration
+// in Go lie beside a module: one that was compiled by hand has those of the
+// last build.
+func HasExportsFile(modulePath string) bool {
+	about, err := os.Stat(filepath.Join(filepath.Dir(modulePath), exportsFile))
+	return err == nil && about.Mode().IsRegular()
+}
+
 // Modules returns the paths of the modules in a folder, sorted.
 func Modules(dir string) ([]string, error) {
 	by, err := filesOf(dir)
