@@ -45,11 +45,11 @@ type code struct {
 }
 
 const (
-	// stackBytes is what the guest's frames may take of the engine's stack. A
-	// frame counts as about a kilobyte at least, so it is room for some ten
+	// guestStackBytes is what the guest's frames may take of the engine's stack.
+	// A frame counts as a kilobyte or two mostly, so it is room for some eight
 	// thousand Go functions that call each other; the engine's stack, which
 	// is memory of the heap, is then less than twice as long.
-	guestStackBytes = 24 << 20
+	guestStackBytes = 16 << 20
 	tableElements   = 65_536
 	maxPages        = abi.MaxMemoryMiB << 20 / PageBytes
 )

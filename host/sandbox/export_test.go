@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tetratelabs/wazero/api"
+
 	"github.com/carrelhost/carrel/abi"
 	"github.com/carrelhost/carrel/host/sandbox/image"
 	"github.com/carrelhost/carrel/host/sandbox/module"
@@ -283,4 +285,10 @@ func Restore(t testing.TB, s *Sandbox, wasm []byte, setup Setup) (restored func(
 		}
 		return errors.Join(err, s.closeProgram(ctx, p))
 	}
+}
+
+// StackOf returns the bytes of the engine's stack for a function.
+func StackOf(f api.Function) (bytes int64, found bool) {
+	n := newFunction(f)
+	return n.stack(), n.field >= 0
 }

@@ -14,14 +14,12 @@ import (
 const (
 	// slice is how much fuel a guest gets at once, in units: so often it
 	// comes to the host, where it can be stopped and where the garbage
-	// collector does not wait for it. A unit is a nanosecond or less, but for
-	// code that is charged too little, by 16 times at most.
+	// collector does not wait for it. A unit is a nanosecond or less, and 40
+	// where no cache has what it reads; some code is charged a quarter of its
+	// units: at worst a slice takes some 20 ms.
 	slice = 100_000
 	// turn is how long a guest keeps its CPU slot while others wait for one.
 	turn = 10 * time.Millisecond
-	// deepBytes is from where on a guest's stack is not kept for the next
-	// call. Guests that go deeper take some slices for it, and are seen.
-	deepBytes = 256 << 10
 )
 
 // linkHost adds what rewritten code imports.
@@ -54,9 +52,6 @@ func (r *run) end() {
 		return
 	}
 	r.fuel = r.granted - int64(r.instance.fuel.Get())
-	if r.deep {
-		clear(r.instance.functions) // they hold the stacks
-	}
 	r.instance, r.memory = nil, nil
 }
 
@@ -72,7 +67,6 @@ func (r *run) grant() int64 {
 // further than here when its time is over, or all of its fuel.
 func (r *run) refuel(ctx context.Context) int64 {
 	r.fuel = r.granted - int64(r.instance.fuel.Get())
-	r.deep = r.deep || r.instance.depth.Get() > deepBytes
 	now := time.Now()
 	if deadline, ok := ctx.Deadline(); ok && !now.Before(deadline) {
 		// It says so a moment later if guests keep every thread busy.

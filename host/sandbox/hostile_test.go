@@ -122,7 +122,7 @@ func hostileModule(build func(*wasmtest.Module)) []byte {
 }
 
 // overflow is how a runaway recursion ends.
-const overflow = "stack overflow: its calls are nested deeper than 24 MiB of frames (limit sandbox.stack)"
+const overflow = "stack overflow: its calls are nested deeper than 16 MiB of frames (limit sandbox.stack)"
 
 const (
 	patience = 100 * time.Millisecond            // of the caller of a hostile guest

@@ -176,7 +176,7 @@ func (in *instance) count(sum *idleMemory) (more bool) {
 // trim gives back what an instance can do without until its next call: the
 // memory that is its own, and the stacks.
 func (i *idler) trim() bool {
-	clear(i.instance.functions)
+	i.instance.dropStacks()
 	if i.instance.slot != nil && i.instance.slot.Trim() != nil {
 		return false
 	}

@@ -24,22 +24,18 @@ type instance struct {
 	fuel      api.MutableGlobal
 	depth     api.MutableGlobal
 	globals   []api.MutableGlobal
-	functions map[string]api.Function
-	results   [1]uint64 // of the function that was called last
-	fixed     int64     // bytes that the engine keeps for it, whatever it runs
-	counted   int64     // what it keeps, as it is in sum
+	functions map[string]*function // that were called
+	stacks    int64                // bytes of their stacks
+	results   [1]uint64            // of the function that was called last
+	fixed     int64                // bytes that the engine keeps for it, whatever it runs
+	counted   int64                // what it keeps, as it is in sum
 	sum       *idleMemory
 }
-
-// functionBytes is what the engine keeps for a function that was called: its
-// context, and a stack of 10 KiB that grows by doubling. Deeper stacks are not
-// kept, see deepBytes.
-const functionBytes = 12 << 10
 
 // bytes returns what the instance keeps while no guest runs in it, after its
 // memory was made as new.
 func (in *instance) bytes() int64 {
-	n := in.fixed + int64(len(in.functions))*functionBytes
+	n := in.fixed + in.stacks + int64(len(in.functions))*functionBytes
 	if in.slot != nil {
 		n += int64(in.slot.Private())
 	}
@@ -69,7 +65,7 @@ func (l linear) Free() {}
 // and globals have their first values. The caller closes the instance. The
 // error is image.ErrNoRoom, or a fault of the host or the engine.
 func newInstance(ctx context.Context, c *code, im *image.Image, least uint32, most int, globals []module.Global) (in *instance, err error) {
-	in = &instance{functions: map[string]api.Function{}, fixed: c.instanceBytes}
+	in = &instance{functions: map[string]*function{}, fixed: c.instanceBytes}
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("engine panicked: %v", v)
@@ -140,11 +136,13 @@ func (in *instance) global(export string) (api.MutableGlobal, error) {
 func (in *instance) call(ctx context.Context, export string) (int32, error) {
 	f := in.functions[export]
 	if f == nil {
-		f = in.module.ExportedFunction(export)
+		f = newFunction(in.module.ExportedFunction(export))
 		in.functions[export] = f
 	}
 	in.results[0] = 0
-	if err := f.CallWithStack(ctx, in.results[:]); err != nil {
+	err := f.CallWithStack(ctx, in.results[:])
+	in.called(export, f)
+	if err != nil {
 		return 0, err
 	}
 	return int32(uint32(in.results[0])), nil

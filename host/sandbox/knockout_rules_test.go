@@ -24,16 +24,20 @@ func (r rule) edit(t *testing.T, src []byte) edit {
 // host does for a guest.
 func rules() []rule {
 	return []rule{
+		{"sandbox", "code.go", "if r := recover(); r != nil {\n\t\t\tout, err = nil", "if r := any(nil); stillThere(\"a rewrite that panics is caught\") {\n\t\t\tr = recover()\n\t\t\tif r == nil {\n\t\t\t\treturn\n\t\t\t}\n\t\t\tout, err = nil"},
+		{"module", "plan.go", "p.pays = len(p.checks)\n", "if stillThere(\"fuel at loop headers\") {\n\t\t\tp.pays = len(p.checks)\n\t\t}\n"},
 		{"module", "plan.go", `append(p.checks, check{at: i.end, units: 1,`,
 			`append(p.checks, check{at: i.end, units: unless("fuel at loop headers", 1, 0),`},
-		{"module", "plan.go", `append(p.checks[:0], check{at: start, units: 1})`,
-			`append(p.checks[:0], check{at: start, units: unless("fuel at function entries", 1, 0)})`},
+		{"module", "plan.go", "p.checks[0].units = 0\n\t}\n", "p.checks[0].units = 0\n\t}\n\tif !stillThere(\"fuel at function entries\") {\n\t\tp.checks[0].units = 0\n\t}\n"},
 		{"module", "plan.go", `check{at: i.start, units: p.run}`, `check{at: i.start, units: unless("fuel in straight lines", p.run, 0)}`},
 		{"module", "plan.go", `p.checks[0].units <= leafUnits`, `p.checks[0].units <= unless("only small leaves are free", leafUnits, 1<<30)`},
 		{"module", "plan.go", `p.calls || bytes > leafFrameBytes`, `unless("the depth of calls is counted", p.calls || bytes > leafFrameBytes, false)`},
 		{"module", "instrument.go", `n.spare = uint32(locals)`,
 			`n.spare = uint32(locals); if len(s.results) > 1 { n.plan.counted = unless("the depth of calls of several results is counted", n.plan.counted, false) }`},
-		{"module", "plan.go", `max(bytes, p.run)`, `max(bytes, unless("a frame counts what it does when it returns", p.run, 0))`},
+		{"module", "plan.go", `max(bytes, unwoundBytes*p.run)`, `max(bytes, unless("a frame counts what it does when it returns", unwoundBytes*p.run, 0))`},
+		{"module", "plan.go", `		return memoryUnits
+`, `		return unless("memory has its price", memoryUnits, 0)
+`},
 		{"module", "frame.go", `frameBytes + size*f.slots`, `frameBytes + size*unless("a frame counts its values", f.slots, 0)`},
 		{"module", "bulk.go", "case miscMemoryInit, miscMemoryCopy, miscMemoryFill, miscTableInit, miscTableCopy:\n\t\t\treturn true",
 			"case miscMemoryInit, miscMemoryCopy, miscMemoryFill, miscTableInit, miscTableCopy:\n\t\t\t" +

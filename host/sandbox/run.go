@@ -41,7 +41,6 @@ type run struct {
 	onCPU   time.Duration
 	fuel    int64 // used before the slice of now
 	granted int64 // with that slice
-	deep    bool  // the guest was seen deep in calls
 }
 
 type guestError struct{ code, message string }

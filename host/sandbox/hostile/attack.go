@@ -35,7 +35,7 @@ const timeoutLimit = "limits.timeout"
 
 // Attacks returns the attacks at run time. The caller owns the result.
 func Attacks() []Attack {
-	return slices.Concat(spins(), stacks(), straightLines(), hostFloods(), wasiAttacks(), ends(), memories(), nested(), badArguments(), crowds(), asking(), unseen(), leftovers(), AtBounds())
+	return slices.Concat(spins(), stacks(), straightLines(), hostFloods(), wasiAttacks(), ends(), memories(), nested(), badArguments(), crowds(), asking(), unseen(), chases(), leftovers(), AtBounds())
 }
 
 // attack is an attack of one call.

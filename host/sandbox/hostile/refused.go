@@ -119,6 +119,14 @@ func exports() []Module {
 		refused(abi.InvalidModule, "code that calls the host's own yield by its number", func(m *wasmtest.Module) {
 			m.Method(Fine).Call(1).Drop().Const(0)
 		}),
+		refused(abi.InvalidModule, "code that reads a local of the host's", func(m *wasmtest.Module) {
+			m.Memory(1)
+			m.Method(Fine).Const(0).Const(0).Const(0).Raw(0xfc, 0x0b, 0).Get(0) // memory.fill, for which there is one
+		}),
+		refused(abi.InvalidModule, "code that branches to a label of the host's", func(m *wasmtest.Module) {
+			f := m.Method(Fine)
+			f.Call(f.Index).Br(1)
+		}),
 		refused(abi.InvalidManifest, "a memory with the name of a method", func(m *wasmtest.Module) {
 			m.Memory(1)
 			m.Export(Fine, wasmtest.MemoryKind, 0)

@@ -16,7 +16,7 @@ func unseen() []Attack {
 			g := m.Func([]byte{wasmtest.I32}, nil)
 			g.Get(0).If().Get(0).Const(1).Sub().Call(g.Index).End()
 			frame(g)
-			return func(f *wasmtest.Func) { f.Loop().Const(250_000).Call(g.Index).Br(0).End() }
+			return func(f *wasmtest.Func) { f.Loop().Const(50_000).Call(g.Index).Br(0).End() }
 		})
 		a.Limit = "sandbox.stack"
 		return a
@@ -30,8 +30,8 @@ func unseen() []Attack {
 		return func(f *wasmtest.Func) { f.Call(g.Index).Drop().Drop() }
 	})
 	multiple.Limit = "sandbox.stack"
-	valued := attack("it recurses without an end with three hundred values in each frame", abi.GuestTrap, func(m *wasmtest.Module) func(*wasmtest.Func) {
-		const values = 300
+	valued := attack("it recurses without an end with three thousand values in each frame", abi.GuestTrap, func(m *wasmtest.Module) func(*wasmtest.Func) {
+		const values = 3000
 		g := m.Func([]byte{wasmtest.I32}, []byte{wasmtest.I32})
 		for n := range int32(values) {
 			g.Get(0).Const(n).Raw(0x6c) // i32.mul

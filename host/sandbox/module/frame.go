@@ -27,6 +27,9 @@ const (
 	// registers is how many values live at once before some are spilled
 	// between calls. Engines have 13 or more; some hold addresses.
 	registers = 8
+	// shallow is how many values of the operand stack stay in registers, where
+	// locals have others: what lies deeper has a slot from then on.
+	shallow = 4
 )
 
 func (f *frameEstimate) begin(s signature, locals int) {
@@ -50,7 +53,13 @@ func (f *frameEstimate) arguments(s signature) {
 	}
 }
 
-func (f *frameEstimate) push(n int) { f.height += n }
+func (f *frameEstimate) push(n int) {
+	f.height += n
+	if deep := f.height - shallow; deep > f.settled {
+		f.slots += deep - f.settled
+		f.settled = deep
+	}
+}
 
 func (f *frameEstimate) pop(n int) { f.reset(max(f.height-n, 0)) }
 

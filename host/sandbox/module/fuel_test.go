@@ -143,6 +143,45 @@ func TestStraightLinesAreCharged(t *testing.T) {
 	}
 }
 
+// TestALoopAtTheHeadOfALoopMakesNothingCheaper: the inner one's check comes in
+// place of the outer one's, but for the code behind it.
+func TestALoopAtTheHeadOfALoopMakesNothingCheaper(t *testing.T) {
+	used := func(inner int) int64 {
+		m := wasmtest.New()
+		f := m.Func([]byte{i32T}, []byte{i32T})
+		f.Locals(1, i32T)
+		for range inner { // at the head of the function
+			f.Loop().End()
+		}
+		f.Loop()
+		for range inner {
+			f.Loop().End()
+		}
+		for range 10 {
+			f.Get(0).Const(7).Raw(0x6c).Const(13).Add().Set(0)
+		}
+		f.Get(1).Const(1).Add().Raw(0x22, 1).Const(1000).Raw(0x49).BrIf(0).End()
+		f.Get(0)
+		m.Export("run", wasmtest.FuncKind, f.Index)
+		g, err := newRunner(t, engines()["interpreter"]).rewritten(t, mustRewrite(t, m.Bytes(), defaultOptions()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fuel := mutable(t, g, module.FuelExport)
+		fuel.Set(1 << 40)
+		if _, err := g.ExportedFunction("run").Call(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		return 1<<40 - int64(fuel.Get())
+	}
+	without := used(0)
+	for _, inner := range []int{1, 2, 5} {
+		if with := used(inner); with < without {
+			t.Errorf("with %d empty loops at its head the work costs %d units, without %d", inner, with, without)
+		}
+	}
+}
+
 func TestFunctionsAreCharged(t *testing.T) {
 	m := wasmtest.New()
 	m.Memory(1)

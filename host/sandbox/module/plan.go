@@ -1,17 +1,24 @@
 package module
 
-// A unit of fuel is about one simple instruction, a nanosecond or less.
+// A unit of fuel is a nanosecond or less, but for what memoryUnits says.
 const (
 	// runUnits is the most work, in units, between two checks on any way
-	// through a function. What it does after its last check, when it returns,
-	// adds up in a deep stack that unwinds without any check: a frame counts
-	// as that many bytes at least, so that the stack limit bounds this too.
-	runUnits = 1024
+	// through a function.
+	runUnits = 256
 	// prepaidUnits is the most that a check at an entry or a loop header
 	// charges for the code behind it. Not all of it runs each time, so more
 	// would charge dispatch loops for every case that they do not take; what
 	// is longer is charged by the checks in it.
 	prepaidUnits = 64
+	// unwoundBytes is as how many bytes of its frame a unit counts, at least,
+	// that a function does after its last check, when it returns. That adds up
+	// in a deep stack that unwinds without any check: so the stack limit bounds
+	// it too, a million units for 16 MiB.
+	unwoundBytes = 16
+	// memoryUnits are for what reads or writes memory. What no cache has, nor
+	// what maps its page, takes 250 ns, in virtual machines more, where nearly
+	// all takes one: whoever divides fuel into slices reckons with it.
+	memoryUnits = 6
 	// leafUnits is the most that a function may do outside of its loops and not
 	// be charged for: callUnits of its caller cover it. It is less than one call
 	// costs, so that there is none among it.
@@ -98,7 +105,10 @@ func (p *planner) plan(s signature, locals int) (plan, error) {
 			"at most %d are allowed; split the function", start, p.d.body.r.where, n, localsChecks)
 	}
 	bytes := p.frame.bytes()
-	return plan{p.checks, p.calls || bytes > leafFrameBytes, p.spare, max(bytes, p.run)}, nil
+	if p.calls { // else nothing is above it that unwinds
+		bytes = max(bytes, unwoundBytes*p.run)
+	}
+	return plan{p.checks, p.calls || bytes > leafFrameBytes, p.spare, bytes}, nil
 }
 
 func (p *planner) instruction(i *instr) error {
@@ -122,13 +132,17 @@ func (p *planner) instruction(i *instr) error {
 		p.close()
 	case opBr, opBrIf:
 		p.frame.pop(i.pops())
-		p.branch(i.a)
+		if err := p.branch(i, i.a); err != nil {
+			return err
+		}
 		if i.op == opBr {
 			p.dead()
 		}
 	case opBrTable:
 		for _, label := range i.labels {
-			p.branch(label)
+			if err := p.branch(i, label); err != nil {
+				return err
+			}
 		}
 		p.dead()
 	case opReturn:
@@ -138,17 +152,18 @@ func (p *planner) instruction(i *instr) error {
 		p.dead()
 	case opCall, opCallIndirect:
 		return p.call(i)
+	case opLocalGet, opLocalSet, opLocalTee:
+		if int64(i.a) >= int64(p.frame.locals) { // the rewriter's own would be next
+			return malformed(i.start, p.d.body.r.where, "it uses local %d of %d", i.a, p.frame.locals)
+		}
+		p.plain(i)
 	default:
 		p.plain(i)
 	}
 	return nil
 }
 
-func (c *check) charge(units int) {
-	if c.units > 0 {
-		c.units = min(c.units+units, prepaidUnits)
-	}
-}
+func (c *check) charge(units int) { c.units = min(c.units+units, prepaidUnits) }
 
 func (p *planner) plain(i *instr) {
 	f := &p.frame
@@ -206,7 +221,7 @@ func (p *planner) open(i *instr) {
 		b.atElse = p.run
 	case opLoop:
 		if p.atHead {
-			p.checks[p.pays].units = 0 // the loop's own comes at once
+			p.checks[p.pays].units = 0 // the loop's own comes at once; the code behind the loop is charged anew
 		}
 		p.pays = len(p.checks)
 		p.checks = append(p.checks, check{at: i.end, units: 1, repeats: i.block.params == 0})
@@ -236,13 +251,15 @@ func (p *planner) close() {
 	p.frame.join(&b)
 }
 
-func (p *planner) branch(label uint32) {
+// branch refuses labels that are not there: behind wrap there would be one more.
+func (p *planner) branch(i *instr, label uint32) error {
 	if int64(label) >= int64(len(p.blocks)) {
-		return // the engine refuses it
+		return malformed(i.start, p.d.body.r.where, "it branches to label %d of %d", label, len(p.blocks))
 	}
 	if b := &p.blocks[len(p.blocks)-1-int(label)]; b.op != opLoop {
 		b.joined = max(b.joined, p.run)
 	}
+	return nil
 }
 
 // dead begins code that nothing reaches.
@@ -258,18 +275,19 @@ func (p *planner) cost(i *instr) int {
 		return 1 + p.moves
 	case op == opCall:
 		return callUnits
-	case op == opCallIndirect, i.bulk():
+	case op == opCallIndirect, op == opRefFunc, i.bulk(): // engines call a function of their own for a reference
 		return callUnits + 8
-	case op >= 0x6d && op <= 0x70, op >= 0x7f && op <= 0x82: // divisions of integers
+	case op >= 0x6d && op <= 0x70: // divisions of integers of 32 bits
 		return 12
+	case op >= 0x7f && op <= 0x82: // of 64 bits
+		return 24
 	case op == 0x91, op == 0x95, op == 0x9f, op == 0xa3: // square roots, divisions of floats
 		return 8
-	case op == opVector:
+	case op == opVector && (i.sub <= 11 || i.sub >= 84 && i.sub <= 93), // loads and stores of vectors and lanes
+		op == opTableGet, op == opTableSet, op >= 0x28 && op <= 0x3e:
+		return memoryUnits
+	case op == opVector, op >= 0xa8 && op <= 0xb1, op == opMisc: // conversions
 		return 4
-	case op == opTableGet, op == opTableSet, op >= 0xa8 && op <= 0xb1, op == opMisc: // conversions
-		return 4
-	case op >= 0x28 && op <= 0x3e: // loads and stores
-		return 2
 	default:
 		return 1
 	}

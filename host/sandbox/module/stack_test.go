@@ -15,12 +15,14 @@ import (
 func recursions() map[string]func(m *wasmtest.Module, f *wasmtest.Func) {
 	call := func(f *wasmtest.Func) *wasmtest.Code { return f.Get(0).Const(1).Sub().Call(f.Index) }
 	base := func(f *wasmtest.Func) { f.Get(0).Eqz().If().Const(0).Raw(0x0f).End() }
-	// values pushes n that live until after the call, each another one.
-	values := func(f *wasmtest.Func, n int) {
+	// distinct pushes n values that differ from all of other numbers.
+	distinct := func(f *wasmtest.Func, from, n int) {
 		for i := range n {
-			f.Get(0).Const(int32(i) + 3).Raw(0x6c)
+			f.Get(0).Const(int32(from+i) + 3).Raw(0x6c)
 		}
 	}
+	// values pushes n that live until after the call, each another one.
+	values := func(f *wasmtest.Func, n int) { distinct(f, 0, n) }
 	sum := func(f *wasmtest.Func, n int) {
 		for range n {
 			f.Add()
@@ -87,6 +89,47 @@ func recursions() map[string]func(m *wasmtest.Module, f *wasmtest.Func) {
 				f.Drop()
 			}
 			f.Const(0)
+		},
+		"many values at once behind loop headers": func(m *wasmtest.Module, f *wasmtest.Func) {
+			g := m.Global(0)
+			base(f)
+			for s := range 60 {
+				f.Loop().End()
+				distinct(f, 250*s, 250)
+				sum(f, 249)
+				f.GlobalSet(g)
+			}
+			call(f)
+		},
+		"many values below ifs": func(m *wasmtest.Module, f *wasmtest.Func) {
+			g := m.Global(0)
+			base(f)
+			for s := range 60 {
+				f.Loop().End()
+				distinct(f, 150*s, 150)
+				for range 20 {
+					f.GlobalGet(g).If().Const(1).GlobalSet(g).End()
+				}
+				sum(f, 149)
+				f.GlobalSet(g)
+			}
+			call(f)
+		},
+		"many vectors at once": func(m *wasmtest.Module, f *wasmtest.Func) {
+			g := m.Global(0)
+			base(f)
+			for s := range 60 {
+				f.Loop().End()
+				for i := range 80 {
+					distinct(f, 80*s+i, 1)
+					f.Raw(0xfd, 17)
+				}
+				for range 79 {
+					f.Raw(0xfd, 0x51)
+				}
+				f.Raw(0xfd, 27, 0).GlobalSet(g)
+			}
+			call(f)
 		},
 		"doubles": func(_ *wasmtest.Module, f *wasmtest.Func) {
 			base(f)
@@ -207,9 +250,43 @@ func TestFramesAreNotLargerThanTheyCount(t *testing.T) {
 			if counted < full {
 				t.Errorf("%d bytes are counted for %d of stack", counted, full)
 			}
-			// A frame counts as what it does when it returns, too: at most runUnits.
-			if most := 6*full/n + 1024; counted/n > most {
+			// A frame counts as what it does when it returns, too: at most runUnits,
+			// each as unwoundBytes.
+			if most := 16*full/n + 256*16; counted/n > most {
 				t.Errorf("a frame counts as %d bytes, more than %d", counted/n, most)
+			}
+		})
+	}
+}
+
+// TestWhatUnwindsCountsAsStack has functions that work when the call in them
+// has returned: a stack of them does all of it without a check, so that each
+// counts as a part of what the stack may be.
+func TestWhatUnwindsCountsAsStack(t *testing.T) {
+	const units, bytes = 6, 16                   // of a load, and as how many bytes a unit counts
+	for _, loads := range []int{5, 10, 20, 30} { // with more there is a check among them
+		t.Run(fmt.Sprintf("%d loads", loads), func(t *testing.T) {
+			b := recursionModule(func(_ *wasmtest.Module, f *wasmtest.Func) {
+				f.Get(0).Eqz().If().Const(0).Raw(0x0f).End()
+				f.Get(0).Const(1).Sub().Call(f.Index)
+				for range loads {
+					f.Load()
+				}
+			})
+			o := defaultOptions()
+			o.StackBytes = 1 << 20
+			g, err := newRunner(t, engines()["compiler"]).rewritten(t, mustRewrite(t, b, o))
+			if err != nil {
+				t.Fatal(err)
+			}
+			depth := mutable(t, g, module.DepthExport)
+			n := deepest(t, func(n uint64) error {
+				depth.Set(0)
+				_, err := g.ExportedFunction("run").Call(t.Context(), n)
+				return err
+			}, "stack overflow")
+			if most := uint64(o.StackBytes / (loads * units * bytes)); n > most {
+				t.Errorf("it got %d calls deep, and may be at most %d", n, most)
 			}
 		})
 	}
@@ -223,7 +300,7 @@ func TestOverflowHappensAtTheLimit(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %s", caseName, engine), func(t *testing.T) {
 				o.StackBytes = 1 << 20
 				if engine == "interpreter" {
-					o.StackBytes = 64 << 10 // it has a limit of its own, of 2,000 frames
+					o.StackBytes = 256 << 10 // it has a limit of its own, of 2,000 frames
 				}
 				r := newRunner(t, config)
 				g, err := r.rewritten(t, mustRewrite(t, b, o))
