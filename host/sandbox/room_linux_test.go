@@ -80,6 +80,29 @@ func TestACallWithoutRoomClosesWhatWaits(t *testing.T) {
 	}
 }
 
+// TestAnUploadWithoutRoomClosesWhatWaits is the same for an admission.
+func TestAnUploadWithoutRoomClosesWhatWaits(t *testing.T) {
+	if !testproc.Apart(t) {
+		return
+	}
+	const instances = 8
+	s := newSandbox(t, sandbox.Config{Slots: instances})
+	if by, _ := s.Memory(); by == image.Copy.String() {
+		t.Skip("guests' memory is the process's own")
+	}
+	waits := open(t, s, pupil(nil))
+	sandbox.Stock(t, waits, instances, "run", nil)
+	// Less than the instance needs that is initialised.
+	testproc.WithAddresses(t, abi.MaxMemoryMiB<<20/2, func() {
+		if _, err := s.Admit(t.Context(), sandbox.Candidate{Module: pupil(nil)}); err != nil {
+			t.Error(err)
+		}
+	})
+	if n, _ := sandbox.Idle(waits); n != instances/2 {
+		t.Errorf("%d of %d instances wait", n, instances)
+	}
+}
+
 // TestAnEngineWithoutMemoryIsNoFault opens a plugin where the engine panics for
 // want of address space.
 func TestAnEngineWithoutMemoryIsNoFault(t *testing.T) {
