@@ -10,6 +10,12 @@ const (
 	// would charge dispatch loops for every case that they do not take; what
 	// is longer is charged by the checks in it.
 	prepaidUnits = 64
+	// closeChecks is how many checks of one function are so close. Engines
+	// compile a branch the slower the more there are: what comes behind them
+	// has checks farUnits apart, and prepays up to farPrepaid.
+	closeChecks = 64
+	farUnits    = 4096
+	farPrepaid  = 1024
 	// unwoundBytes is as how many bytes of its frame a unit counts, at least,
 	// that a function does after its last check, when it returns. That adds up
 	// in a deep stack that unwinds without any check: so the stack limit bounds
@@ -40,6 +46,7 @@ const (
 // module; none if units is 0.
 type check struct {
 	at, units int
+	prepays   int  // the most that units may be
 	repeats   bool // it is the first thing in a loop that a branch without values repeats
 }
 
@@ -81,7 +88,7 @@ type openBlock struct {
 // the next one.
 func (p *planner) plan(s signature, locals int) (plan, error) {
 	start := p.d.body.r.pos
-	*p = planner{rewriter: p.rewriter, d: p.d, checks: append(p.checks[:0], check{at: start, units: 1}),
+	*p = planner{rewriter: p.rewriter, d: p.d, checks: append(p.checks[:0], check{at: start, units: 1, prepays: prepaidUnits}),
 		blocks: p.blocks[:0], frame: p.frame, moves: locals / 32, atHead: true}
 	p.frame.begin(s, locals)
 	p.blocks = append(p.blocks, openBlock{block: blockType{results: len(s.results)}, joined: -1, atElse: -1})
@@ -114,7 +121,8 @@ func (p *planner) plan(s signature, locals int) (plan, error) {
 func (p *planner) instruction(i *instr) error {
 	u := p.cost(i)
 	p.checks[p.pays].charge(u)
-	if p.run > 0 && p.run+u > runUnits {
+	apart, _ := p.spacing()
+	if p.run > 0 && p.run+u > apart {
 		p.checks = append(p.checks, check{at: i.start, units: p.run})
 		p.frame.event()
 		p.run = 0
@@ -163,7 +171,16 @@ func (p *planner) instruction(i *instr) error {
 	return nil
 }
 
-func (c *check) charge(units int) { c.units = min(c.units+units, prepaidUnits) }
+func (c *check) charge(units int) { c.units = min(c.units+units, c.prepays) }
+
+// spacing returns how many units may be between two checks, and how many a
+// check prepays.
+func (p *planner) spacing() (apart, prepays int) {
+	if len(p.checks) > closeChecks {
+		return farUnits, farPrepaid
+	}
+	return runUnits, prepaidUnits
+}
 
 func (p *planner) plain(i *instr) {
 	f := &p.frame
@@ -224,7 +241,8 @@ func (p *planner) open(i *instr) {
 			p.checks[p.pays].units = 0 // the loop's own comes at once; the code behind the loop is charged anew
 		}
 		p.pays = len(p.checks)
-		p.checks = append(p.checks, check{at: i.end, units: 1, repeats: i.block.params == 0})
+		_, prepays := p.spacing()
+		p.checks = append(p.checks, check{at: i.end, units: 1, prepays: prepays, repeats: i.block.params == 0})
 		if p.run >= 0 {
 			p.run = 0
 		}
