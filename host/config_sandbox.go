@@ -10,7 +10,7 @@ import (
 // Sandbox bounds what guests use beside what their manifests allow. Errors name
 // the bounds as they are named here: sandbox.fuel.
 type Sandbox struct {
-	Slots         int           `yaml:"slots" env:"SLOTS"`                  // guests on a CPU at once; those of one tenant are one fewer. 0 = one for each thread of Go's scheduler
+	Slots         int           `yaml:"slots" env:"SLOTS"`                  // guests on a CPU at once; those of one tenant are one fewer. 0 = one more than CPUs
 	Fuel          int64         `yaml:"fuel" env:"FUEL"`                    // units of work of one call, each of a nanosecond or less
 	OutputBytes   int           `yaml:"outputBytes" env:"OUTPUT_BYTES"`     // of one call's result
 	LogBytes      int           `yaml:"logBytes" env:"LOG_BYTES"`           // of one call's log lines

@@ -35,8 +35,8 @@ func attack(ctx context.Context, engine, name string, out io.Writer) error {
 		}
 		s.Alone = append(s.Alone, late)
 	}
-	slots := max(2, runtime.GOMAXPROCS(0)) // what a sandbox has
-	var mu sync.Mutex                      // guards s.All and failed
+	slots := min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) + 1 // what a sandbox has
+	var mu sync.Mutex                                         // guards s.All and failed
 	var failed error
 	for range attacksAll {
 		var all sync.WaitGroup

@@ -43,7 +43,7 @@ type Config struct {
 	// this process. It is closed after the sandbox. nil: nobody looks.
 	Marks *marker.File
 
-	Slots        int           // guests on a CPU at once; 0 = as many as Go's scheduler has threads, 2 at least
+	Slots        int           // guests on a CPU at once; 0 = one more than Go's scheduler has CPUs for its threads
 	AdmitTimeout time.Duration // of an admission for _initialize and carrel_describe, as often as they run, and as much for a warm-up; 0 = 5 s
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000
@@ -146,7 +146,7 @@ func (c Config) complete() (Config, error) {
 		value    *int
 		standard int
 	}{
-		{"Slots", &c.Slots, max(2, runtime.GOMAXPROCS(0))},
+		{"Slots", &c.Slots, min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) + 1},
 		{"OutputBytes", &c.OutputBytes, 1 << 20},
 		{"LogBytes", &c.LogBytes, 64 << 10},
 		{"HostCalls", &c.HostCalls, 10_000},
