@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a script waits for what should be there at once.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 type stageKey struct{}
 

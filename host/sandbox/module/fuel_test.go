@@ -259,28 +259,34 @@ func TestYieldsTakeNoFuel(t *testing.T) {
 }
 
 // TestTimeBetweenChecksIsShort bounds the longest line that an adversary can draw:
-// the most of what is slow, with little fuel.
+// the most of what is slow, with little fuel. Very large functions have checks
+// further apart.
 func TestTimeBetweenChecksIsShort(t *testing.T) {
-	b := runs(func(*wasmtest.Module) func(f *wasmtest.Func) {
-		return func(f *wasmtest.Func) {
-			f.Locals(1, i64T).Locals(1, wasmtest.F64)
-			for range 12_000 {
-				f.Get(0).Const64(-3).Raw(0x84).Get(0).Const64(7).Raw(0x84, 0x7f).Set(0) // or twice, div_s
-				f.Get(1).Raw(0x9f).Set(1)                                               // sqrt
+	const units = 24 + 8 + 8 // of a round
+	for _, tc := range []struct{ rounds, apart int }{{300, 256}, {12_000, 4096}} {
+		t.Run(fmt.Sprintf("%d rounds", tc.rounds), func(t *testing.T) {
+			b := runs(func(*wasmtest.Module) func(f *wasmtest.Func) {
+				return func(f *wasmtest.Func) {
+					f.Locals(1, i64T).Locals(1, wasmtest.F64)
+					for range tc.rounds {
+						f.Get(0).Const64(-3).Raw(0x84).Get(0).Const64(7).Raw(0x84, 0x7f).Set(0) // or twice, div_s
+						f.Get(1).Raw(0x9f).Set(1)                                               // sqrt
+					}
+					f.Const(0)
+				}
+			})
+			r := newRunner(t, engines()["compiler"])
+			g, err := r.rewritten(t, mustRewrite(t, b, defaultOptions()))
+			if err != nil {
+				t.Fatal(err)
 			}
-			f.Const(0)
-		}
-	})
-	r := newRunner(t, engines()["compiler"])
-	g, err := r.rewritten(t, mustRewrite(t, b, defaultOptions()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.yield = func(api.Module) int64 { return 0 }
-	if _, err := g.ExportedFunction("run").Call(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if r.yields < 12_000*24/1100 {
-		t.Errorf("%d checks in 12,000 divisions and roots", r.yields)
+			r.yield = func(api.Module) int64 { return 0 }
+			if _, err := g.ExportedFunction("run").Call(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if least := tc.rounds * units / tc.apart; r.yields < least {
+				t.Errorf("%d checks, %d at least are due", r.yields, least)
+			}
+		})
 	}
 }
