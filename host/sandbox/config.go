@@ -43,7 +43,7 @@ type Config struct {
 	// this process. It is closed after the sandbox. nil: nobody looks.
 	Marks *marker.File
 
-	Slots        int           // guests on a CPU at once; 0 = one more than Go's scheduler has CPUs for its threads
+	Slots        int           // guests on a CPU at once; 0 = one more than there are CPUs, or threads of Go's scheduler if these are fewer
 	AdmitTimeout time.Duration // of an admission for _initialize and carrel_describe, as often as they run, and as much for a warm-up; 0 = 5 s
 	CloseTimeout time.Duration // how long Close waits for admissions and openings; 0 = 10 s
 	Fuel         int64         // units of work of one call, each of a nanosecond or less; 0 = 1,000,000,000,000

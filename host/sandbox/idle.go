@@ -51,12 +51,8 @@ func (p *Plugin) take(ctx context.Context) (*instance, error) {
 		return in, nil
 	}
 	p.mu.Unlock()
-	in, err := p.program.instance(ctx)
 	//nolint:contextcheck // what closeHalf closes is another call's
-	if errors.Is(err, image.ErrNoRoom) && p.sandbox.closeHalf() {
-		in, err = p.program.instance(ctx)
-	}
-	return in, err
+	return p.sandbox.withRoom(func() (*instance, error) { return p.program.instance(ctx) })
 }
 
 // slowToUnmap is the size of memory, in bytes, from which on nobody waits for
@@ -282,6 +278,16 @@ func (s *Sandbox) closeHalf() bool {
 		w.plugin.yield(w.idler, true)
 	}
 	return len(all) > 0
+}
+
+// withRoom makes an instance. Where the system has no room for it, those that
+// wait make some, and it is made once more.
+func (s *Sandbox) withRoom(create func() (*instance, error)) (*instance, error) {
+	in, err := create()
+	if errors.Is(err, image.ErrNoRoom) && s.closeHalf() {
+		return create()
+	}
+	return in, err
 }
 
 // yield shrinks an instance, unless it was used meanwhile.

@@ -123,18 +123,14 @@ func (s *Sandbox) newProgram(ctx context.Context, k *recipe) (p *program, err er
 // memoryBytes is what an instance of the program may have.
 func (p *program) memoryBytes() int { return p.key.memoryMiB << 20 }
 
-// loaded returns an instance with its data, of which no code has run. As in
-// take, instances that wait make room for it.
+// loaded returns an instance with its data, of which no code has run.
 func (s *Sandbox) loaded(ctx context.Context, c *code, w *module.Rewritten, most int) (*instance, error) {
 	var blank *image.Image
 	if w.MaxPages > 0 {
 		blank = s.blank
 	}
-	in, err := newInstance(ctx, c, blank, w.MinPages, most, w.Globals)
 	//nolint:contextcheck // what closeHalf closes is another call's
-	if errors.Is(err, image.ErrNoRoom) && s.closeHalf() {
-		in, err = newInstance(ctx, c, blank, w.MinPages, most, w.Globals)
-	}
+	in, err := s.withRoom(func() (*instance, error) { return newInstance(ctx, c, blank, w.MinPages, most, w.Globals) })
 	if err != nil {
 		return nil, err
 	}
